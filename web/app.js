@@ -1,0 +1,234 @@
+// The page: one call at a time. The worklets handle the audio; this file joins them to the server and to the screen.
+
+const INPUT_RATES_HZ = [8000, 16000, 24000, 48000];
+const OUTPUT_RATE_HZ = 24000;
+const MICROPHONE = { audio: { channelCount: 1, echoCancellation: true, noiseSuppression: true } };
+
+const STATES = {
+  idle: "Press “Start talking” and speak.",
+  connecting: "Connecting…",
+  listening: "Listening",
+  hearing: "Hearing you",
+  thinking: "Thinking…",
+  speaking: "Speaking",
+};
+const MICROPHONE_FAULTS = {
+  NotAllowedError: "The microphone is blocked. Allow it for this page in the browser, or type a question.",
+  NotFoundError: "No microphone was found. Connect one and start again, or type a question.",
+  NotReadableError: "Another program is using the microphone.",
+};
+const INSECURE = "The browser gives a page the microphone only on https or on localhost.";
+const LOST = "The connection to the server was lost. Start again to reconnect.";
+const UNREACHABLE = "The server cannot be reached. Is it running?";
+const NOT_READY = "The server is not ready: it is still loading its models, or it is full. Try again in a moment.";
+
+const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((node) => [node.id, node]));
+
+function showState(name, text = STATES[name]) {
+  page.state.dataset.state = name;
+  if (page.state.textContent !== text) page.state.textContent = text;
+  page.talk.textContent = name === "idle" || name === "error" ? "Start talking" : "Stop";
+  page.interrupt.disabled = name !== "speaking" && name !== "thinking";
+}
+
+function add(parent, tag, text) {
+  const node = parent.appendChild(document.createElement(tag));
+  node.textContent = text;
+  page.log.scrollTop = page.log.scrollHeight;
+  return node;
+}
+
+function addTurn(kind, speaker, text) {
+  const turn = add(page.log, "li", "");
+  turn.className = kind;
+  turn.ariaBusy = String(kind === "agent"); // until the reply is whole: a screen reader then reads it in one piece
+  add(turn, "strong", speaker);
+  add(turn, "p", text);
+  return turn;
+}
+
+// From pressing the button to the end of the connection. `onEnd` is called once, with an error text or null.
+class Call {
+  over = false;
+  ready = false;
+  hearing = false; // the caller speaks
+  audible = false; // the agent speaks
+  expecting = false; // a reply is being made
+  fault = null; // what the server complained of last
+  reply = null; // binary messages belong to it
+  turns = new Map(); // reply -> its entry in the log
+  early = []; // messages for the server before it is ready
+
+  constructor(onEnd) {
+    this.onEnd = onEnd;
+  }
+
+  async start(withMicrophone) {
+    showState("connecting");
+    try {
+      if (withMicrophone && !navigator.mediaDevices) throw new Error(INSECURE);
+      if (withMicrophone) this.stream = await navigator.mediaDevices.getUserMedia(MICROPHONE);
+      await this.openAudio();
+    } catch (error) {
+      this.end(MICROPHONE_FAULTS[error.name] ?? error.message);
+    }
+    if (this.over) this.end(); // stopped while the browser was asking: let go of what it gave
+    else this.connect();
+  }
+
+  async openAudio() {
+    const [context, microphone] = joinAudio(this.stream);
+    this.context = context;
+    this.inputRate = INPUT_RATES_HZ.includes(context.sampleRate) ? context.sampleRate : 16000;
+    await context.audioWorklet.addModule("playback-worklet.js");
+    this.playback = worklet(context, "playback", OUTPUT_RATE_HZ, { numberOfInputs: 0, outputChannelCount: [1] });
+    this.playback.port.onmessage = ({ data }) => this.played(data);
+    this.playback.connect(context.destination);
+    if (!microphone) return;
+    await context.audioWorklet.addModule("capture-worklet.js");
+    const capture = worklet(context, "capture", this.inputRate, { numberOfOutputs: 0 });
+    capture.port.onmessage = ({ data }) => this.captured(data);
+    microphone.connect(capture);
+  }
+
+  connect() {
+    const url = new URL("/v1/pcm", location.href.replace(/^http/, "ws"));
+    url.search = location.search; // what the page was opened with, an access token for one, goes along
+    url.searchParams.set("input_rate", this.inputRate);
+    url.searchParams.set("output_rate", OUTPUT_RATE_HZ);
+    this.socket = new WebSocket(url);
+    this.socket.binaryType = "arraybuffer";
+    this.socket.onmessage = ({ data }) => (typeof data === "string" ? this.receive(JSON.parse(data)) : this.play(data));
+    this.socket.onclose = ({ reason }) => this.lost(reason);
+  }
+
+  captured({ pcm, level }) {
+    if (this.over) return;
+    page.level.value = level;
+    if (this.ready) this.socket.send(pcm);
+  }
+
+  play(pcm) {
+    this.playback.port.postMessage({ pcm, reply: this.reply }, [pcm]);
+    this.audible = true;
+    this.show();
+  }
+
+  played({ reply, ms, idle }) {
+    if (this.over) return;
+    this.send({ type: "played", reply, ms });
+    this.audible = !idle;
+    this.show();
+  }
+
+  send(message) {
+    if (this.ready) this.socket.send(JSON.stringify(message));
+    else this.early.push(message);
+  }
+
+  receive(message) {
+    this.fault = null;
+    this.on[message.type]?.(message);
+    this.show();
+  }
+
+  on = {
+    ready: () => {
+      this.ready = true;
+      this.early.splice(0).forEach((message) => this.send(message));
+    },
+    speech_started: () => (this.hearing = true),
+    speech_stopped: () => Object.assign(this, { hearing: false, expecting: true }),
+    transcript: ({ text, final }) => {
+      if (final && text) addTurn("caller", "You", text);
+      if (final && !text) this.expecting = false;
+    },
+    reply_started: ({ reply }) => Object.assign(this, { reply, expecting: true }),
+    reply_text: ({ reply, text }) => add(this.turn(reply).querySelector("p"), "span", text),
+    flush: ({ reply }) => this.playback.port.postMessage({ flush: reply }),
+    reply_done: ({ reply, status }) => {
+      if (this.turns.has(reply)) this.turn(reply).ariaBusy = "false";
+      if (this.turns.has(reply) && status !== "completed") add(this.turn(reply), "small", status);
+      if (reply === this.reply) this.expecting = false;
+    },
+    timing: ({ type: _type, reply, ...stages }) => {
+      const known = Object.entries(stages).filter(([, ms]) => Number.isFinite(ms));
+      const text = known.map(([name, ms]) => `${name.replace(/_ms$/, "").replaceAll("_", " ")} ${Math.round(ms)} ms`);
+      if (this.turns.has(reply) && text.length > 0) add(this.turn(reply), "small", text.join(" · "));
+    },
+    error: ({ message }) => Object.assign(this, { fault: message, expecting: false }),
+  };
+
+  turn(reply) {
+    if (!this.turns.has(reply)) this.turns.set(reply, addTurn("agent", "Agent", ""));
+    return this.turns.get(reply);
+  }
+
+  show() {
+    if (this.over || !this.ready) return;
+    const quiet = this.expecting ? "thinking" : "listening";
+    const state = this.hearing ? "hearing" : this.audible ? "speaking" : quiet;
+    showState(state, this.fault ?? STATES[state]);
+  }
+
+  ask(text) {
+    addTurn("caller", "You", text);
+    this.send({ type: "text", text });
+    Object.assign(this, { fault: null, expecting: true });
+    this.show();
+  }
+
+  // A browser hides why a WebSocket was refused, so ask in plain HTTP.
+  async lost(reason) {
+    const why = this.ready ? LOST : await fetch("/health").then(() => NOT_READY, () => UNREACHABLE);
+    this.end(this.fault || reason || why);
+  }
+
+  end(error = null) {
+    const first = !this.over;
+    this.over = true;
+    this.stream?.getTracks().forEach((track) => track.stop());
+    this.socket?.close();
+    if (this.context && this.context.state !== "closed") this.context.close();
+    if (first) this.onEnd(error);
+  }
+}
+
+// Some browsers refuse a microphone in a context of another rate: then the worklets convert.
+function joinAudio(stream) {
+  const context = new AudioContext({ sampleRate: OUTPUT_RATE_HZ });
+  if (!stream) return [context, null];
+  try {
+    return [context, context.createMediaStreamSource(stream)];
+  } catch {
+    context.close();
+    const native = new AudioContext();
+    return [native, native.createMediaStreamSource(stream)];
+  }
+}
+
+function worklet(context, name, rateHz, options) {
+  return new AudioWorkletNode(context, name, { ...options, processorOptions: { rateHz } });
+}
+
+let call = null;
+function begin(withMicrophone) {
+  call = new Call((error) => {
+    call = null;
+    page.level.value = 0;
+    showState(error ? "error" : "idle", error ?? STATES.idle);
+  });
+  call.start(withMicrophone);
+}
+
+page.talk.onclick = () => (call ? call.end() : begin(true));
+page.interrupt.onclick = () => call?.send({ type: "interrupt" });
+document.onkeydown = ({ key }) => key === "Escape" && page.interrupt.click(); // a disabled button ignores it
+page.ask.onsubmit = (event) => {
+  event.preventDefault();
+  const text = page.question.value.trim();
+  if (!text) return;
+  if (!call) begin(false);
+  call.ask(text);
+  page.question.value = "";
+};
