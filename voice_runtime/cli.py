@@ -1,0 +1,132 @@
+"""The command line. Imports what a command needs only when it runs: the pools must be set before numpy loads."""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from voice_runtime.errors import VoiceRuntimeError
+from voice_runtime.pipeline import pools
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+PipelineFile = Annotated[Path | None, typer.Argument(help="A pipeline file; cascade.toml when left out.")]
+Host = Annotated[str, typer.Option(help="Address to listen on; other than loopback needs VOICE_RUNTIME_TOKEN.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
+
+
+def shared(folder: str) -> Path:
+    """A folder that lies beside the package: in a checkout at its top, in a wheel inside the package."""
+    package = Path(__file__).parent
+    inside = package / folder
+    return inside if inside.is_dir() else package.parent / folder
+
+
+def default_pipeline() -> Path:
+    return shared("pipelines") / "cascade.toml"
+
+
+@app.command()
+def serve(pipeline: PipelineFile = None, host: Host = "127.0.0.1", port: Port = 8000) -> None:
+    """Serve a pipeline: gateway and workers, supervised."""
+    _serve(pipeline, host, port, supervise=True)
+
+
+@app.command()
+def gateway(pipeline: PipelineFile = None, host: Host = "127.0.0.1", port: Port = 8000) -> None:
+    """Serve only the gateway; start each worker with `voice-runtime worker`."""
+    _serve(pipeline, host, port, supervise=False)
+
+
+@app.command()
+def worker(pipeline: Path, stage: str) -> None:
+    """Run the worker process of a stage (and of the stages that share it)."""
+    from voice_runtime.pipeline import config, wire, worker
+
+    loaded = config.load(pipeline)
+    folder = os.environ.get("VOICE_RUNTIME_SOCKETS")
+    worker.run(loaded, stage, Path(folder) if folder else wire.runtime_folder(loaded.name))
+
+
+@app.command()
+def check(pipeline: PipelineFile = None) -> None:
+    """Check a pipeline file without starting anything."""
+    from voice_runtime.pipeline import config
+
+    path = pipeline or default_pipeline()
+    loaded = config.load(path)
+    for name, stage in loaded.stages.items():
+        typer.echo(
+            f"{name}: {type(stage).__struct_config__.tag} in worker {stage.worker}, then {stage.next or 'session'}"
+        )
+    typer.echo(f"{path}: ok")
+
+
+@app.command()
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Convert or clean up what is missing or damaged.")] = False,
+) -> None:
+    """Show the weights and the machine."""
+    from rich.console import Console
+
+    from voice_runtime import assets, doctor
+
+    if repair:
+        assets.repair()
+    if not doctor.report(Console()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def talk(
+    wav: Path,
+    out: Annotated[Path | None, typer.Option(help="Write the agent's audio to this WAV.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of lines.")] = False,
+    url: Annotated[
+        str | None, typer.Option(help="A running server, ws://host:port; else a private one starts.")
+    ] = None,
+    pipeline: Annotated[Path | None, typer.Option(help="Pipeline of the private server.")] = None,
+) -> None:
+    """Play a WAV file to the agent as a live caller would, in real time, and take its answer."""
+    from voice_runtime import talk
+
+    result = asyncio.run(talk.talk(wav, out, url, pipeline or default_pipeline(), None if as_json else typer.echo))
+    if as_json:
+        typer.echo(json.dumps(result))
+
+
+def _serve(pipeline: Path | None, host: str, port: int, *, supervise: bool) -> None:
+    import uvloop
+
+    from voice_runtime.gateway import server
+    from voice_runtime.pipeline import config
+
+    path = (pipeline or default_pipeline()).resolve()
+    token = os.environ.get("VOICE_RUNTIME_TOKEN")
+    options = server.ServeOptions(path, host, port, token, supervise, shared("web"))
+
+    def announce(page: str) -> None:
+        typer.echo(f"Ready. Open {page}")
+
+    uvloop.run(server.serve(config.load(path), options, announce))
+
+
+def main() -> None:
+    """Entry point: our own errors are one line, not a traceback."""
+    pools.set_to_one_thread()
+    level = os.environ.get("VOICE_RUNTIME_LOG", "INFO").upper()
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        app()
+    except VoiceRuntimeError as error:
+        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Runs the gateway: the pipeline's sockets, the worker processes when asked, and uvicorn, on one event loop."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from voice_runtime import assets
+from voice_runtime.gateway.app import Gateway
+from voice_runtime.gateway.auth import Access
+from voice_runtime.gateway.transports.websocket import MOST_MESSAGE_BYTES
+from voice_runtime.models.vad import SileroVad
+from voice_runtime.pipeline import wire
+from voice_runtime.pipeline.config import PipelineConfig
+from voice_runtime.pipeline.runtime import Pipeline
+from voice_runtime.pipeline.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a pipeline is served.
+
+    port: 0 takes a free one. token: see `Access`. supervise: start and keep the workers too.
+    web: folder of the page.
+    """
+
+    pipeline_file: Path
+    host: str
+    port: int
+    token: str | None
+    supervise: bool
+    web: Path
+
+
+async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    on_ready: called with the page's address once every stage is warm.
+
+    Raises:
+        ConfigError: `options` would open us to everybody, or the sockets' folder is not private.
+        AssetError: a model file is missing.
+        OSError: the port is taken.
+    """
+    access = Access(options.host, options.token)
+    vad = SileroVad(assets.locate("silero-vad"))
+    listener = _listen(options.host, options.port)
+    port = listener.getsockname()[1]
+    folder = wire.runtime_folder(f"{config.name}-{port}" if options.supervise else config.name)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        pipeline = await stack.enter_async_context(Pipeline(config, folder))
+        if options.supervise:
+            await stack.enter_async_context(Supervisor(config, options.pipeline_file, folder))
+        server = _Server(Gateway(config, pipeline, vad, access, options.web))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        serving = tasks.create_task(server.serve(sockets=[listener]), name="uvicorn")
+        warming = tasks.create_task(_announce(pipeline, address(options.host, port), on_ready), name="announce")
+        await stop.wait()
+        warming.cancel()
+        server.should_exit = True
+        await serving
+
+
+def address(host: str, port: int) -> str:
+    name = "localhost" if host in ("127.0.0.1", "::1") else host
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
+
+
+async def _announce(pipeline: Pipeline, page: str, on_ready: Callable[[str], None]) -> None:
+    await pipeline.wait_ready()
+    on_ready(page)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: ours stop the workers too."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(
+            uvicorn.Config(
+                gateway.app,
+                ws="websockets-sansio",
+                ws_max_size=MOST_MESSAGE_BYTES,
+                ws_per_message_deflate=False,  # PCM does not compress, and deflate would cost the event loop
+                lifespan="off",
+                log_config=None,
+                access_log=False,  # a token may stand in the query
+                timeout_graceful_shutdown=2,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield

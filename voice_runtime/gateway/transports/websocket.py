@@ -1,0 +1,114 @@
+"""A WebSocket client of a session: one task reads, one writes. Knows nothing of models or turns."""
+
+import asyncio
+import logging
+import math
+import time
+from dataclasses import dataclass
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from voice_runtime.errors import PeerError
+from voice_runtime.gateway.protocols import raw_pcm
+from voice_runtime.session.events import SessionError
+from voice_runtime.session.session import AgentAudio, Session
+
+logger = logging.getLogger(__name__)
+MOST_MESSAGE_BYTES = 1 << 20
+# Caller audio may come faster than real time for a moment (a stalled network catching up), not for long.
+AUDIO_BURST_S = 10.0
+MOST_BAD_EVENTS = 20
+
+
+@dataclass(slots=True)
+class AudioAllowance:
+    """A leaky bucket of caller audio: real time on average, `AUDIO_BURST_S` ahead of it at most. Sans-IO."""
+
+    since_s: float
+    received_s: float = 0.0
+
+    def take(self, seconds: float, now_s: float) -> None:
+        """Raises PeerError too_much_audio."""
+        self.received_s = max(self.received_s, now_s - self.since_s - AUDIO_BURST_S) + seconds
+        ahead_s = self.received_s - (now_s - self.since_s)
+        if ahead_s > AUDIO_BURST_S:
+            raise PeerError("too_much_audio", f"audio is {ahead_s:.1f} s ahead, expected at most {AUDIO_BURST_S:g} s")
+
+
+async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: float, session_s: float) -> None:
+    """Carry a session over an accepted socket until the client leaves, is dropped, or its time is over.
+
+    send_s: a client that takes nothing for so long is dropped. session_s: longest session.
+    """
+    codec = raw_pcm.RawPcmCodec()
+    try:
+        async with asyncio.timeout(session_s), asyncio.TaskGroup() as tasks:
+            tasks.create_task(_read(socket, session, codec, input_hz), name="read client")
+            tasks.create_task(_write(socket, session, send_s), name="write client")
+    except TimeoutError:
+        await _close(socket, 1000, "session_too_long")
+    except ExceptionGroup as group:
+        error = group.exceptions[0]
+        if isinstance(error, PeerError):
+            await _close(socket, 1008, error.code)
+        elif not isinstance(error, WebSocketDisconnect):
+            raise
+    finally:
+        session.close()
+
+
+async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec, input_hz: int) -> None:
+    allowance = AudioAllowance(time.monotonic())
+    bad_events = 0
+    while True:
+        message = await socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        data, text = message.get("bytes"), message.get("text")
+        if max(len(data or b""), len(text or "")) > MOST_MESSAGE_BYTES:
+            raise PeerError("message_too_big", f"message is over {MOST_MESSAGE_BYTES} bytes")
+        if data is not None:
+            audio = codec.receive_bytes(data)
+            allowance.take(audio.samples.size / input_hz, time.monotonic())
+            session.receive(audio)
+            continue
+        try:
+            session.receive(codec.receive_text(text or ""))
+        except PeerError as error:
+            bad_events += 1
+            if bad_events > MOST_BAD_EVENTS:
+                raise
+            session.tell(SessionError(error.code, str(error)))
+
+
+async def _write(socket: WebSocket, session: Session, send_s: float) -> None:
+    while True:
+        session.wake.clear()
+        output = session.next_output()
+        if output is None:
+            await _sleep(session.wake, session.wait_s())
+            continue
+        try:
+            async with asyncio.timeout(send_s):
+                if not isinstance(output, AgentAudio):
+                    await socket.send_text(raw_pcm.encode(output))
+                elif output.epoch == session.epoch:
+                    await socket.send_bytes(output.pcm)
+        except TimeoutError:
+            raise PeerError("slow_client", f"client took nothing for {send_s:g} s") from None
+
+
+async def _sleep(wake: asyncio.Event, longest_s: float) -> None:
+    try:
+        async with asyncio.timeout(None if math.isinf(longest_s) else longest_s):
+            await wake.wait()
+    except TimeoutError:
+        pass
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    logger.info("closing a client: %s", reason)
+    try:
+        await socket.close(code, reason)
+    except RuntimeError:  # it has gone meanwhile
+        pass

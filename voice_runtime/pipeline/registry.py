@@ -1,0 +1,58 @@
+"""Which kinds of stage there are: settings, what they take and give, and how they are built."""
+
+from typing import assert_never
+
+from voice_runtime.stages import asr, speech, text, thinker, turn_end
+from voice_runtime.stages.asr import AsrSettings
+from voice_runtime.stages.base import Stage
+from voice_runtime.stages.payloads import (
+    Clause,
+    Heard,
+    Payload,
+    Prompt,
+    SpokenClause,
+    TokenIds,
+    Transcript,
+    TurnEnd,
+    Utterance,
+)
+from voice_runtime.stages.speech import SpeechSettings
+from voice_runtime.stages.text import TextSettings
+from voice_runtime.stages.thinker import ThinkerSettings
+from voice_runtime.stages.turn_end import TurnEndSettings
+
+AnySettings = AsrSettings | TurnEndSettings | ThinkerSettings | TextSettings | SpeechSettings
+
+TAKES: dict[type[AnySettings], type[Payload]] = {
+    AsrSettings: Utterance,
+    TurnEndSettings: Heard,
+    ThinkerSettings: Prompt,
+    TextSettings: TokenIds,
+    SpeechSettings: Clause,
+}
+GIVES: dict[type[AnySettings], type[Payload]] = {
+    AsrSettings: Transcript,
+    TurnEndSettings: TurnEnd,
+    ThinkerSettings: TokenIds,
+    TextSettings: Clause,
+    SpeechSettings: SpokenClause,
+}
+# SGLang keeps process-wide state: a stage of these kinds needs a worker of its own.
+ALONE = (ThinkerSettings,)
+
+
+def build(settings: AnySettings) -> Stage:
+    """Load the model of a stage and put it behind its scheduler. Only workers call this."""
+    match settings:
+        case AsrSettings():
+            return asr.build(settings)
+        case TurnEndSettings():
+            return turn_end.build(settings)
+        case ThinkerSettings():
+            return thinker.build(settings)
+        case TextSettings():
+            return text.build(settings)
+        case SpeechSettings():
+            return speech.build(settings)
+        case _:
+            assert_never(settings)

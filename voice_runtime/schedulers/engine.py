@@ -1,0 +1,51 @@
+"""The port between ArScheduler and an autoregressive engine: what the loop needs, and nothing of who provides it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+P = TypeVar("P", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What one step brought for one request.
+
+    ids: new token ids, in order; a stop token is not among them.
+    finish_reason: None while the request goes on, else "stop", "length" or "abort".
+    metrics: counts that are known at the end (prompt_tokens, cached_tokens, completion_tokens).
+    """
+
+    request_id: str
+    ids: Sequence[int]
+    finish_reason: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Engine(Protocol, Generic[P]):
+    """An engine that decodes many requests step by step. One thread calls everything."""
+
+    def open(self) -> None:
+        """Load what is needed, on the thread that will step."""
+
+    def add(self, request_id: str, payload: P) -> None:
+        """Take a request.
+
+        Raises:
+            RequestError: the request cannot be served; nothing of it is kept.
+        """
+
+    def abort(self, request_id: str) -> None:
+        """Drop a request; its end comes out of a later `step` with finish_reason "abort"."""
+
+    def step(self) -> Iterator[Tokens]:
+        """Run one batch (or housekeeping when there is none) and give what it brought."""
+
+    def is_idle(self) -> bool:
+        """True when a further step would only be housekeeping."""
+
+    def held(self) -> Mapping[str, int]:
+        """Counts for the ledger: pages, slots, running and waiting requests."""
+
+
+__all__ = ["Engine", "Tokens"]

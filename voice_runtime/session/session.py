@@ -1,0 +1,366 @@
+"""One conversation: the caller's events in, the agent's events and paced audio out.
+
+Owns no socket and no task. The transport gives it `receive`, polls `next_output` and sleeps `wait_s`, or until `wake`.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, assert_never
+
+import numpy as np
+
+from voice_runtime.audio.pcm import Samples, to_pcm, to_samples
+from voice_runtime.audio.resample import Resampler
+from voice_runtime.models.vad import VadStream
+from voice_runtime.pipeline.config import SessionSettings
+from voice_runtime.pipeline.runtime import Marks, Pipeline
+from voice_runtime.schedulers.messages import Chunk, Failed, Finished
+from voice_runtime.session.events import (
+    CallerAudio,
+    CallEvent,
+    Flush,
+    Interrupt,
+    Played,
+    ReplyDone,
+    ReplyStarted,
+    ReplyText,
+    SessionError,
+    SessionEvent,
+    SpeechStarted,
+    SpeechStopped,
+    Timing,
+    TranscriptReady,
+    TypedText,
+)
+from voice_runtime.session.history import History
+from voice_runtime.session.playout import Playout
+from voice_runtime.session.turn import Effect, Input, State, TurnMachine
+from voice_runtime.session.voice_activity import FRAME_MS, FRAME_SAMPLES, VoiceActivity
+from voice_runtime.stages.payloads import Heard, Payload, SpokenClause, Transcript, TurnEnd, Utterance
+
+logger = logging.getLogger(__name__)
+VAD_HZ = 16_000
+SMART_TURN_S = 8
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAudio:
+    """One frame for the client. epoch: compare with the session's at the last hop."""
+
+    epoch: int
+    pcm: bytes
+
+
+@dataclass(slots=True)
+class _Reply:
+    """A reply that is being made or played."""
+
+    id: str
+    request_id: str
+    playout: Playout
+    resampler: Resampler
+    asked_s: float  # when the thinker was asked
+    marks: Marks = field(default_factory=Marks)
+    spent_ms: dict[str, float] = field(default_factory=dict)  # until the first frame was sent; empty before
+
+
+class Session:
+    """A caller's conversation with the pipeline. All methods are for the event loop's thread.
+
+    input_hz, output_hz: rates of the client's and the agent's audio.
+    vad: this caller's voice detector.
+    on_reply_done: called with each reply that ends and, if any of it was heard, where its time went; for metrics.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        settings: SessionSettings,
+        vad: VadStream,
+        input_hz: int,
+        output_hz: int,
+        on_reply_done: Callable[[ReplyDone, Timing | None], None] = lambda done, timing: None,
+    ) -> None:
+        self.wake = asyncio.Event()
+        self.epoch = 0
+        self._pipeline = pipeline
+        self._settings = settings
+        self._vad = vad
+        self._output_hz = output_hz
+        self._on_reply_done = on_reply_done
+        self._machine = TurnMachine()
+        self._activity = VoiceActivity(settings.turn)
+        self._history = History(settings.history_turns)
+        self._to_vad = Resampler(input_hz, VAD_HZ)
+        self._rest = np.zeros(0, np.float32)  # of a VAD frame
+        self._pre_roll: deque[Samples] = deque(maxlen=max(1, settings.turn.pre_roll_ms // FRAME_MS))
+        self._turn: list[Samples] = []
+        self._unrecognised: list[Samples] = []  # a turn whose recognition is under way or was cut off by more speech
+        self._typed = ""
+        self._requests: set[str] = set()
+        self._reply: _Reply | None = None
+        self._outputs: deque[SessionEvent] = deque()
+        self._numbers = itertools.count(1)
+        self._pauses = 0
+        self._last_audio_s = 0.0
+        self._turn_ms: dict[str, float] = {}  # stage -> ms of the present turn, up to the thinker
+
+    @property
+    def state(self) -> State:
+        return self._machine.state
+
+    # Towards the agent
+
+    def receive(self, event: CallEvent) -> None:
+        """Take what the client sent."""
+        match event:
+            case CallerAudio(samples):
+                self._hear(samples)
+            case Played(reply, ms):
+                if self._reply is not None and self._reply.id == reply:
+                    self._reply.playout.reported(ms, time.monotonic())
+            case Interrupt():
+                self._apply(Input.INTERRUPT)
+            case TypedText(text):
+                self._typed = text
+                self._apply(Input.TYPED)
+            case _:
+                assert_never(event)
+
+    def tell(self, event: SessionEvent) -> None:
+        """Put an event of the transport's own into the order of what the client gets."""
+        self._emit(event)
+
+    def close(self) -> None:
+        """The connection is gone: everything of this caller is aborted."""
+        self._apply(Input.CLOSE)
+
+    # Towards the client
+
+    def next_output(self) -> SessionEvent | AgentAudio | None:
+        """The next thing to send, in order; None when there is nothing yet."""
+        now_s = time.monotonic()
+        self._check_clock(now_s)
+        if self._outputs:
+            return self._outputs.popleft()
+        reply = self._reply
+        if reply is None or (frame := reply.playout.next_frame(now_s)) is None:
+            return None
+        if not reply.spent_ms:
+            reply.spent_ms = self._spent_ms(reply, now_s)
+        return AgentAudio(reply.playout.epoch, frame)
+
+    def wait_s(self) -> float:
+        """Seconds until `next_output` may have something without a wake-up; inf when only an event can bring it."""
+        now_s = time.monotonic()
+        wait_s = self._reply.playout.wait_s(now_s) if self._reply is not None else float("inf")
+        if self._activity.in_turn:
+            wait_s = min(wait_s, max(0.0, self._last_audio_s + self._settings.turn.stalled_s - now_s))
+        return wait_s
+
+    # The caller's audio
+
+    def _hear(self, samples: Samples) -> None:
+        self._last_audio_s = time.monotonic()
+        pending = np.concatenate([self._rest, self._to_vad.push(samples)])
+        whole = len(pending) - len(pending) % FRAME_SAMPLES
+        self._rest = pending[whole:]
+        for frame in np.split(pending[:whole], whole // FRAME_SAMPLES) if whole else ():
+            self._hear_frame(frame)
+
+    def _hear_frame(self, frame: Samples) -> None:
+        inputs = self._activity.push(self._vad.push(frame), agent_speaks=self.state in (State.THINKING, State.SPEAKING))
+        if Input.VOICE in inputs and not self._turn:
+            self._turn = list(self._pre_roll)
+        if self._activity.in_turn or inputs:
+            self._turn.append(frame)
+        self._pre_roll.append(frame)
+        if Input.SILENCE in inputs:
+            self._pauses += 1
+        if self._activity.asks:
+            self._ask_turn_end()
+        for given in inputs:
+            self._apply(given)
+
+    def _ask_turn_end(self) -> None:
+        if self._settings.judge_turn is None:
+            return
+        frames = self._turn[-SMART_TURN_S * 1000 // FRAME_MS :]
+        pause = self._pauses
+
+        def judged(result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+            self._requests.discard(result.request_id)
+            if isinstance(result, Finished) and isinstance(result.result, TurnEnd) and pause == self._pauses:
+                for given in self._activity.judged(result.result.probability):
+                    self._apply(given)
+
+        self._submit(self._settings.judge_turn, Heard(to_pcm(np.concatenate(frames))), judged)
+
+    # The turn machine's effects
+
+    def _apply(self, given: Input) -> None:
+        for effect in self._machine.on(given):
+            self._effects[effect](self)
+
+    def _caller_started(self) -> None:
+        self._emit(SpeechStarted())
+
+    def _caller_stopped(self) -> None:
+        self._emit(SpeechStopped())
+
+    def _drop_heard(self) -> None:
+        self._activity.reset()
+        self._turn, self._unrecognised = [], []
+
+    def _abort_reply(self) -> None:
+        """One transaction: raise the epoch, abort every stage, tell the client to drop what it has buffered."""
+        self.epoch += 1
+        for request_id in self._requests:
+            self._pipeline.abort(request_id)
+        self._requests.clear()
+        reply = self._reply
+        if reply is not None:
+            self._emit(Flush(reply.id))
+            self._end_reply(reply, ReplyDone(reply.id, "interrupted"))
+
+    def _recognise(self) -> None:
+        over_s = time.monotonic()
+        self._turn_ms = {"end_of_turn": float(self._activity.silence_ms)}
+        longest = int(self._settings.turn.longest_turn_s * 1000) // FRAME_MS
+        self._unrecognised = (self._unrecognised + self._turn)[-longest:]
+        self._turn = []
+        self._activity.reset()
+        utterance = Utterance(to_pcm(np.concatenate(self._unrecognised)))
+
+        def recognised(result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+            self._requests.discard(result.request_id)
+            self._unrecognised = []
+            self._turn_ms[self._settings.recognise] = (time.monotonic() - over_s) * 1000
+            if isinstance(result, Finished) and isinstance(result.result, Transcript):
+                self._answer_spoken(result.result.text)
+            else:
+                self._emit(SessionError("stage_failed", str(getattr(result, "error", result))))
+                self._apply(Input.REPLY_OVER)
+
+        self._submit(self._settings.recognise, utterance, recognised)
+
+    def _answer_spoken(self, text: str) -> None:
+        if not any(letter.isalnum() for letter in text):
+            self._apply(Input.REPLY_OVER)
+            return
+        self._emit(TranscriptReady(text))
+        self._answer(text)
+
+    def _answer_typed(self) -> None:
+        self._turn_ms = {}
+        self._answer(self._typed)
+
+    def _answer(self, text: str) -> None:
+        self._history.add_caller(text)
+        epoch = self.epoch
+        playout = Playout(f"r{next(self._numbers)}", epoch, self._output_hz, self._settings.lead_ms)
+        same_rate = Resampler(self._output_hz, self._output_hz)  # until the first clause tells the voice's rate
+        reply = _Reply(playout.reply, self._pipeline.new_id(), playout, same_rate, time.monotonic())
+        self._reply = reply
+        self._emit(ReplyStarted(reply.id))
+
+        def answered(result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+            if self.epoch == epoch:
+                self._take_reply(reply, result)
+
+        self._requests.add(reply.request_id)
+        reply.marks = self._pipeline.submit(self._settings.reply, reply.request_id, self._history.prompt(), answered)
+
+    def _take_reply(self, reply: _Reply, result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+        match result:
+            case Chunk(_, SpokenClause() as clause):
+                self._take_clause(reply, clause)
+            case Finished():
+                self._requests.discard(reply.request_id)
+                self._complete(reply)
+            case Failed(_, error):
+                self._requests.discard(reply.request_id)
+                self.epoch += 1
+                self._emit(SessionError("stage_failed", error))
+                self._end_reply(reply, ReplyDone(reply.id, "failed"))
+                self._apply(Input.REPLY_OVER)
+            case _:
+                raise TypeError(f"the reply brought {type(result.item).__name__}, expected SpokenClause")
+        self.wake.set()
+
+    def _take_clause(self, reply: _Reply, clause: SpokenClause) -> None:
+        if not reply.playout.has_clauses:
+            reply.resampler = Resampler(clause.rate_hz, self._output_hz)
+        sound = reply.resampler.push(to_samples(clause.pcm))
+        reply.playout.append(clause.text, to_pcm(sound))
+        self._emit(ReplyText(reply.id, clause.text))
+        if sound.size:
+            self._apply(Input.REPLY_SOUND)
+        if reply.playout.appended_s > self._settings.longest_reply_s:
+            logger.warning("request %s: reply cut at %.0f s", reply.request_id, reply.playout.appended_s)
+            self._pipeline.abort(reply.request_id)
+            self._requests.discard(reply.request_id)
+            self._complete(reply)
+
+    def _complete(self, reply: _Reply) -> None:
+        reply.playout.append_tail(to_pcm(reply.resampler.flush()))
+        reply.playout.is_complete = True
+
+    # Ends
+
+    def _check_clock(self, now_s: float) -> None:
+        """What time alone brings: a reply played to its end, a client that sends no audio any more."""
+        reply = self._reply
+        if reply is not None and reply.playout.is_over(now_s):
+            self._end_reply(reply, ReplyDone(reply.id, "completed"))
+            self._apply(Input.REPLY_OVER)
+        if self._activity.in_turn and now_s >= self._last_audio_s + self._settings.turn.stalled_s:
+            for given in self._activity.stalled():
+                self._apply(given)
+
+    def _end_reply(self, reply: _Reply, done: ReplyDone) -> None:
+        """The one way out for a reply: played, cut and failed all pass here."""
+        self._reply = None
+        self._history.add_agent(reply.playout.heard_text(time.monotonic()))
+        timing = None
+        if reply.spent_ms:
+            tokens = dict(reply.marks.metrics.get(self._settings.reply, {}))
+            timing = Timing(reply.id, reply.spent_ms, tokens, reply.playout.underruns)
+            self._emit(timing)
+        self._on_reply_done(done, timing)
+        self._emit(done)
+
+    def _spent_ms(self, reply: _Reply, now_s: float) -> dict[str, float]:
+        """Where the time from the end of the caller's speech to the first frame went."""
+        spent, since_s = dict(self._turn_ms), reply.asked_s
+        for stage, first_s in reply.marks.first_s.items():
+            spent[stage] = (first_s - since_s) * 1000
+            since_s = first_s
+        spent["sending"] = (now_s - since_s) * 1000
+        spent["total"] = sum(spent.values())
+        return {name: round(ms, 1) for name, ms in spent.items()}
+
+    def _submit(
+        self, stage: str, payload: Payload, listener: Callable[[Chunk[Payload] | Finished[Payload] | Failed], None]
+    ) -> None:
+        request_id = self._pipeline.new_id()
+        self._requests.add(request_id)
+        self._pipeline.submit(stage, request_id, payload, listener)
+
+    def _emit(self, event: SessionEvent) -> None:
+        self._outputs.append(event)
+        self.wake.set()
+
+    _effects: ClassVar[dict[Effect, Callable[["Session"], None]]] = {
+        Effect.CALLER_STARTED: _caller_started,
+        Effect.CALLER_STOPPED: _caller_stopped,
+        Effect.ABORT_REPLY: _abort_reply,
+        Effect.RECOGNISE: _recognise,
+        Effect.ANSWER_TYPED: _answer_typed,
+        Effect.DROP_HEARD: _drop_heard,
+    }

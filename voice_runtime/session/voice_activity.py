@@ -1,0 +1,87 @@
+"""From voice probabilities to the turn machine's inputs. Sans-IO; time is the caller's own audio."""
+
+from dataclasses import dataclass
+
+from voice_runtime.pipeline.config import TurnSettings
+from voice_runtime.session.turn import Input
+
+FRAME_SAMPLES = 512  # what Silero judges at once
+FRAME_MS = 32
+
+
+@dataclass(slots=True)
+class VoiceActivity:
+    """Debounces the frames and measures the silence that ends a turn.
+
+    A frame is voice from `voice_threshold` on, silence below `quiet_threshold`, and as the one before in between.
+    """
+
+    settings: TurnSettings
+    in_turn: bool = False  # the caller has begun and the turn is not over
+    silence_ms: int = 0  # since the last voice, within the turn
+    turn_ms: int = 0
+    voiced_ms: int = 0  # how much of the turn was voice
+    _is_voice: bool = False
+    _run_ms: int = 0  # unbroken voice before the onset, with single dropped frames forgiven
+    _likely_complete: bool = False
+
+    def push(self, probability: float, *, agent_speaks: bool) -> list[Input]:
+        """One frame of 32 ms; what it means, in order."""
+        self._classify(probability)
+        if not self.in_turn:
+            return self._before_turn(agent_speaks)
+        return self._within_turn()
+
+    def judged(self, probability: float) -> list[Input]:
+        """Smart Turn has judged the pause: it may end the turn early."""
+        self._likely_complete = probability >= self.settings.complete_probability
+        return self._over() if self.in_turn and self.silence_ms >= self._needed_ms() else []
+
+    @property
+    def asks(self) -> bool:
+        """True in the one frame of each pause in which Smart Turn should be asked."""
+        ask = self.settings.ask_silence_ms
+        return self.in_turn and self.silence_ms - FRAME_MS < ask <= self.silence_ms
+
+    def stalled(self) -> list[Input]:
+        """No audio comes any more: that is silence."""
+        return self._over() if self.in_turn else []
+
+    def reset(self) -> None:
+        """The turn is over or forgotten."""
+        self.in_turn, self._is_voice, self._likely_complete = False, False, False
+        self.silence_ms = self.turn_ms = self.voiced_ms = self._run_ms = 0
+
+    def _classify(self, probability: float) -> None:
+        if probability >= self.settings.voice_threshold:
+            self._is_voice = True
+        elif probability < self.settings.quiet_threshold:
+            self._is_voice = False
+
+    def _before_turn(self, agent_speaks: bool) -> list[Input]:
+        self._run_ms = self._run_ms + FRAME_MS if self._is_voice else max(0, self._run_ms - 2 * FRAME_MS)
+        if self._run_ms < (self.settings.interrupt_ms if agent_speaks else self.settings.onset_ms):
+            return []
+        self.in_turn, self.voiced_ms = True, self._run_ms
+        return [Input.VOICE]
+
+    def _within_turn(self) -> list[Input]:
+        self.turn_ms += FRAME_MS
+        was_silent = self.silence_ms > 0
+        if self._is_voice:
+            self.silence_ms, self._likely_complete = 0, False
+            self.voiced_ms += FRAME_MS
+        else:
+            self.silence_ms += FRAME_MS
+        if self.silence_ms >= self._needed_ms() or self.turn_ms >= self.settings.longest_turn_s * 1000:
+            return self._over()
+        if self._is_voice:
+            return [Input.VOICE] if was_silent else []
+        return [] if was_silent else [Input.SILENCE]
+
+    def _needed_ms(self) -> int:
+        return self.settings.likely_end_silence_ms if self._likely_complete else self.settings.end_silence_ms
+
+    def _over(self) -> list[Input]:
+        self.in_turn = False
+        return [Input.TURN_OVER]

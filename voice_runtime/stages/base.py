@@ -1,0 +1,108 @@
+"""A stage: one model behind one scheduler, with the adapters between them and the wire's payloads."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from voice_runtime.schedulers.base import Scheduler
+from voice_runtime.schedulers.messages import Failed, Finished, Inbound, NewRequest, Outbound, describe
+from voice_runtime.stages.payloads import Payload
+
+
+class StageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    """What every stage's table in a pipeline file may say.
+
+    worker: name of the process that runs the stage; stages of one name share it.
+    next: the stage that takes this one's results; without it they go to the session.
+    """
+
+    worker: str
+    next: str | None = None
+
+
+class BuildCount:
+    """How many requests a stage has accepted that are not in its scheduler's inbox yet. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def __call__(self) -> int:
+        return self._count
+
+    def add(self, n: int) -> None:
+        with self._lock:
+            self._count += n
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One scheduler in its worker, fed with payloads from the wire.
+
+    scheduler: of any kind; the stage never asks which.
+    prepare: payload -> what the scheduler takes; runs on a thread of its own, in order, and is counted in `building`
+        from the moment the stage accepts a request until it is in the inbox or has failed.
+    warm_up: messages of one request that bring the model to speed before the stage says that it is ready.
+    """
+
+    scheduler: Scheduler[Any, Any]
+    warm_up: Sequence[Inbound[Any]] = ()
+    prepare: Callable[[Any], Any] | None = None
+    building: BuildCount = field(default_factory=BuildCount)
+    _preparer: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="prepare")
+    )
+
+    def start(self) -> None:
+        """Load and warm up; returns when a request would be served at full speed.
+
+        Raises:
+            RuntimeError: the warm-up request failed.
+        """
+        self.scheduler.start()
+        for message in self.warm_up:
+            self.receive(message)
+        if self.warm_up:
+            self._await_warm_up()
+
+    def receive(self, message: Inbound[Payload]) -> None:
+        """Accept a message from the wire. Never blocks on the model."""
+        if self.prepare is None:
+            self.scheduler.inbox.put(message)
+            return
+        if isinstance(message, NewRequest):
+            self.building.add(1)
+        # What follows a request passes through the same queue, so that an abort cannot overtake its request.
+        self._preparer.submit(self._put_prepared, message)
+
+    def results(self) -> Iterator[Outbound[Payload]]:
+        """What goes back to the wire, until the scheduler has stopped."""
+        while (message := self.scheduler.outbox.take()) is not None:
+            yield message
+
+    def stop(self) -> None:
+        self._preparer.shutdown(wait=True)
+        self.scheduler.stop()
+
+    def _put_prepared(self, message: Inbound[Payload]) -> None:
+        assert self.prepare is not None
+        if not isinstance(message, NewRequest):
+            self.scheduler.inbox.put(message)
+            return
+        try:
+            self.scheduler.inbox.put(NewRequest(message.request_id, self.prepare(message.payload)))
+        except Exception as error:
+            self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
+        finally:
+            self.building.add(-1)
+
+    def _await_warm_up(self) -> None:
+        for message in self.results():
+            if isinstance(message, Failed):
+                raise RuntimeError(f"warm-up failed: {message.error}")
+            if isinstance(message, Finished):
+                return

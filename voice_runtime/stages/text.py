@@ -1,0 +1,141 @@
+"""Text aggregation: the thinker's tokens in, clauses that can be spoken out. Detokenises step by step."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from voice_runtime.schedulers.messages import Inbound, NewRequest, StreamChunk, StreamDone
+from voice_runtime.schedulers.simple import SimpleScheduler, Streamed
+from voice_runtime.stages.base import Stage, StageSettings
+from voice_runtime.stages.payloads import Clause, Opening, TokenIds
+from voice_runtime.stages.thinker import DEFAULT_MODEL
+
+
+class TextSettings(StageSettings, frozen=True, tag="text.clauses", kw_only=True):
+    """How the reply is cut.
+
+    model: whose tokenizer, as in the thinker's table.
+    stop: strings that end the reply; they and what follows are not spoken.
+    first_words: the first clause goes out after so many words even without punctuation, so that speech starts early.
+    min_words: a later clause ends at a comma only after so many words; sentences always end one.
+    max_words: no clause is longer.
+    """
+
+    model: str = DEFAULT_MODEL
+    stop: tuple[str, ...] = ()
+    first_words: int = 6
+    min_words: int = 5
+    max_words: int = 24
+
+
+# A border is punctuation followed by a space: "3.5" and "10:30" hold none.
+_BORDER = re.compile(r"[.!?…]+[\"')\]]*\s|[,;:—]\s|\n")
+_SENTENCE_END = re.compile(r"([.!?…]+[\"')\]]*\s|\n)\Z")
+_ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|Prof|e\.g|i\.e|[A-Z])\.\s\Z")
+
+
+class ClauseCutter:
+    """Text in pieces -> clauses. The clauses joined are the text, up to the stop string."""
+
+    def __init__(self, settings: TextSettings) -> None:
+        self._settings = settings
+        self._held = ""
+        self._is_first = True
+        self.stopped = False
+
+    def push(self, text: str) -> Iterator[str]:
+        """Clauses that are whole by now."""
+        if self.stopped:
+            return
+        self._held += text
+        self._cut_at_stop()
+        while (end := self._border()) is not None:
+            yield self._release(end)
+
+    def close(self) -> Iterator[str]:
+        """The rest."""
+        if self._held.strip():
+            yield self._release(len(self._held))
+
+    def _cut_at_stop(self) -> None:
+        found = [at for stop in self._settings.stop if (at := self._held.find(stop)) >= 0]
+        if found:
+            self._held = self._held[: min(found)]
+            self.stopped = True
+
+    def _speakable(self) -> int:
+        """Length of the held text that cannot be the beginning of a stop string."""
+        held = self._held
+        for start in range(len(held)):
+            if any(stop.startswith(held[start:]) for stop in self._settings.stop):
+                return start
+        return len(held)
+
+    def _border(self) -> int | None:
+        limit = self._speakable()
+        for match in _BORDER.finditer(self._held, 0, limit):
+            if self._ends_clause(self._held[: match.end()]):
+                return match.end()
+        return self._word_limit(limit)
+
+    def _ends_clause(self, clause: str) -> bool:
+        if _ABBREVIATION.search(clause):
+            return False
+        words = len(clause.split())
+        if _SENTENCE_END.search(clause):
+            return words > 0
+        return words >= (2 if self._is_first else self._settings.min_words)
+
+    def _word_limit(self, limit: int) -> int | None:
+        most = self._settings.first_words if self._is_first else self._settings.max_words
+        words = list(re.finditer(r"\S+\s+", self._held[:limit]))
+        return words[most - 1].end() if len(words) >= most else None
+
+    def _release(self, end: int) -> str:
+        clause, self._held = self._held[:end], self._held[end:]
+        self._is_first = False
+        return clause
+
+
+class ReplyText:
+    """One reply: token ids in, clauses out. A character split over tokens comes out whole or not at all.
+
+    tokenizer: a `tokenizers.Tokenizer`.
+    """
+
+    def __init__(self, settings: TextSettings, tokenizer: object) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._decode = DecodeStream(skip_special_tokens=True)
+        self._tokenizer = tokenizer
+        self._cutter = ClauseCutter(settings)
+
+    def push(self, item: TokenIds) -> Iterable[Clause]:
+        for token_id in item.ids:
+            text = self._decode.step(self._tokenizer, token_id)
+            for clause in self._cutter.push(text or ""):
+                yield Clause(clause)
+
+    def close(self) -> Iterable[Clause]:
+        return [Clause(text) for text in self._cutter.close()]
+
+    @property
+    def ended(self) -> bool:
+        """A stop string was met: what follows is not wanted."""
+        return self._cutter.stopped
+
+
+def build(settings: TextSettings) -> Stage:
+    from tokenizers import Tokenizer
+
+    from voice_runtime.stages.thinker import ThinkerSettings, model_folder
+
+    folder = model_folder(ThinkerSettings(worker=settings.worker, model=settings.model, stop_ids=()))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    work: Streamed[TokenIds, Clause] = Streamed(lambda _: ReplyText(settings, tokenizer))
+    warm_up: list[Inbound[Any]] = [
+        NewRequest("warm-up", Opening()),
+        StreamChunk("warm-up", TokenIds([0])),
+        StreamDone("warm-up"),
+    ]
+    return Stage(SimpleScheduler(work), warm_up=warm_up)

@@ -1,0 +1,102 @@
+"""`voice-runtime talk`: a recorded caller, in real time, against a running or a private server."""
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voice_runtime import assets, client
+from voice_runtime.audio import wav
+from voice_runtime.audio.pcm import Samples
+from voice_runtime.audio.resample import Resampler
+from voice_runtime.errors import VoiceRuntimeError
+from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ, SileroVad
+
+START_S = 180.0  # the first start converts the thinker's weights
+OUTPUT_HZ = 24_000
+
+
+async def talk(
+    recording: Path, out: Path | None, url: str | None, pipeline: Path, show: Callable[[str], None] | None
+) -> dict[str, Any]:
+    """Play `recording` to a server and take the answer to its end.
+
+    out: where the agent's audio goes. url: a running server; None starts one for this call.
+    show: told each event as a line.
+    Returns transcript, reply, latency_ms (total and each stage) and underruns. The total is measured here, from the
+    last voice in the recording to the first agent audio; the stages are the server's.
+
+    Raises:
+        ConfigError: the recording cannot be played. VoiceRuntimeError: the server did not start or did not answer.
+    """
+    samples, rate_hz = wav.read(recording)
+    after_voice_s = silence_at_end_s(samples, rate_hz)
+    async with contextlib.AsyncExitStack() as stack:
+        address = await stack.enter_async_context(private_server(pipeline)) if url is None else url
+        listener = (lambda event: show(str(event))) if show is not None else None
+        caller = await stack.enter_async_context(client.call(address.rstrip("/"), rate_hz, OUTPUT_HZ, listener))
+        await caller.say(samples)
+        voice_end_s = caller.spoken_until_s - after_voice_s
+        try:
+            await caller.wait_for("reply_done")
+        except (TimeoutError, ConnectionError) as error:
+            raise VoiceRuntimeError(f"no answer: {error}") from error
+        if out is not None:
+            wav.write(out, caller.audio(), OUTPUT_HZ)
+        return _result(caller, voice_end_s)
+
+
+def silence_at_end_s(samples: Samples, rate_hz: int) -> float:
+    """Seconds after the last voice in a recording, by Silero."""
+    resampler = Resampler(rate_hz, RATE_HZ)
+    heard = np.concatenate([resampler.push(samples), resampler.flush()])
+    stream = SileroVad(assets.locate("silero-vad")).open()
+    frames = [heard[at : at + FRAME_SAMPLES] for at in range(0, len(heard) - FRAME_SAMPLES + 1, FRAME_SAMPLES)]
+    voiced = [number for number, frame in enumerate(frames) if stream.push(frame) >= 0.5]
+    last = (voiced[-1] + 1) * FRAME_SAMPLES if voiced else len(heard)
+    return (len(heard) - last) / RATE_HZ
+
+
+@contextlib.asynccontextmanager
+async def private_server(pipeline: Path) -> AsyncIterator[str]:
+    """Start a server on a free port, for as long as the context is entered; gives ws://host:port.
+
+    Raises:
+        VoiceRuntimeError: it ended or was not ready in time.
+    """
+    command = [sys.executable, "-m", "voice_runtime.cli", "serve", str(pipeline), "--port", "0"]
+    environment = {**os.environ, "VOICE_RUNTIME_LOG": "WARNING"}
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(START_S):
+            async for line in process.stdout:
+                if found := re.search(rb"http(://\S+?)/?\s*$", line):
+                    yield "ws" + found[1].decode()
+                    return
+        raise VoiceRuntimeError(f"the server ended with code {await process.wait()}, expected it to serve")
+    except TimeoutError:
+        raise VoiceRuntimeError(f"the server was not ready after {START_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+def _result(caller: client.Caller, voice_end_s: float) -> dict[str, Any]:
+    first = next((one.at_s for one in caller.received if one.event is None), None)
+    timing = (caller.events("timing") or [{"ms": {}}])[0]
+    stages = {name: ms for name, ms in timing["ms"].items() if name != "total"}
+    total = None if first is None else round((first - voice_end_s) * 1000, 1)
+    return {
+        "transcript": " ".join(event["text"] for event in caller.events("transcript")),
+        "reply": "".join(event["text"] for event in caller.events("reply_text")).strip(),
+        "latency_ms": {"total": total, **stages},
+        "underruns": caller.loudspeaker.underruns,
+    }
