@@ -8,12 +8,14 @@ import asyncio
 import itertools
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
+import msgspec
 import psutil
 import zmq
 import zmq.asyncio
@@ -331,7 +333,14 @@ class Pipeline:
 
     async def _read(self, worker: _Worker, receiver: zmq.asyncio.Socket) -> None:
         while True:
-            message = wire.decode_from_worker(await receiver.recv())
+            data = await receiver.recv()
+            try:
+                message = wire.decode_from_worker(data)
+            except msgspec.DecodeError as error:
+                logger.error("worker %s: %s; expected a message of ours, so it is ended", worker.name, error)
+                if worker.pid is not None:
+                    os.kill(worker.pid, signal.SIGKILL)
+                return
             match message:
                 case wire.Hello(_, pid):
                     self._greet(worker, pid)

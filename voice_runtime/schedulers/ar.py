@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar, assert_never
 
 from voice_runtime.errors import RequestError
@@ -27,21 +27,24 @@ from voice_runtime.schedulers.outbox import Outbox
 
 logger = logging.getLogger(__name__)
 P = TypeVar("P")
+R = TypeVar("R")
 
 
-class ArScheduler(Generic[P]):
+class ArScheduler(Generic[P, R]):
     """Decodes many requests at once, token by token, on one thread.
 
     While the engine has work, messages are taken between two steps; while it has none, the thread sleeps on the inbox.
 
     engine: does the batching and the forward passes, see `schedulers.engine`.
+    result: new token ids -> what goes out as a chunk.
     limit: most messages in the inbox.
     """
 
-    def __init__(self, engine: Engine[P], limit: int = 10_000) -> None:
+    def __init__(self, engine: Engine[P], result: Callable[[list[int]], R], limit: int = 10_000) -> None:
         self.inbox: Inbox[P] = Inbox(limit)
-        self.outbox: Outbox[list[int]] = Outbox()
+        self.outbox: Outbox[R] = Outbox()
         self._engine = engine
+        self._result = result
         self._running: set[str] = set()
         self._opened = threading.Event()
         self._failure: BaseException | None = None
@@ -137,13 +140,13 @@ class ArScheduler(Generic[P]):
             if output.request_id not in self._running:
                 continue
             if output.ids and output.finish_reason != "abort":
-                self.outbox.put(Chunk(output.request_id, list(output.ids)))
+                self.outbox.put(Chunk(output.request_id, self._result(list(output.ids))))
             if output.finish_reason == "abort":
                 self._end(Aborted(output.request_id))
             elif output.finish_reason is not None:
                 self._end(Finished(output.request_id, metrics=dict(output.metrics)))
 
-    def _end(self, ended: Ended[list[int]]) -> None:
+    def _end(self, ended: Ended[R]) -> None:
         """The one way out for a request: finished, failed and aborted all pass here."""
         self._running.discard(ended.request_id)
         self.inbox.settle(ended.request_id)

@@ -11,7 +11,7 @@ from voice_runtime.schedulers.ar import ArScheduler
 from voice_runtime.schedulers.messages import NewRequest
 from voice_runtime.sglang_backend.engine import EngineSettings, Generate, SglangEngine
 from voice_runtime.stages.base import Stage, StageSettings
-from voice_runtime.stages.payloads import Message, Prompt
+from voice_runtime.stages.payloads import Message, Prompt, TokenIds
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
@@ -64,7 +64,7 @@ def build(settings: ThinkerSettings) -> Stage:
     engine = SglangEngine[Prompt](engine_settings, request_builder(settings, folder))
     # The example turns enter the radix cache here: a caller's first question prefills only its own words.
     warm_up = NewRequest("warm-up", Prompt([Message("user", "Hello.")]))
-    return Stage(ArScheduler(engine), warm_up=[warm_up])
+    return Stage(ArScheduler(engine, TokenIds), warm_up=[warm_up])
 
 
 def request_builder(settings: ThinkerSettings, folder: Path) -> Callable[[Prompt], Generate]:
