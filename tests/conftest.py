@@ -1,0 +1,21 @@
+"""Fixtures that many tests share: one served pipeline, started once."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.serving import Served, serving
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Served]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server: Served) -> Served:
+    """The served default pipeline, ready and idle whatever the test before has done to it."""
+    shared_server.wait_ready()
+    shared_server.wait_idle()
+    return shared_server

@@ -1,0 +1,120 @@
+"""A spoken question in, a spoken answer out, over real sockets and the whole default pipeline."""
+
+import numpy as np
+import pytest
+
+from tests.support.serving import Served
+from tests.support.speech import Voice, recognise, synthesise, word_error_rate
+from voice_runtime import client
+from voice_runtime.audio.pcm import Samples, to_samples
+from voice_runtime.audio.resample import Resampler
+
+RATE_HZ = 16_000
+
+
+def question(text: str = "What is the capital of France?", voice: Voice = "flite") -> Samples:
+    return synthesise(text, voice)
+
+
+def at_rate(samples: Samples, rate_hz: int) -> Samples:
+    resampler = Resampler(RATE_HZ, rate_hz)
+    return np.concatenate([resampler.push(samples), resampler.flush()])
+
+
+async def test_a_spoken_question_gets_a_spoken_answer(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        await caller.say(question())
+        await caller.wait_for("reply_done", status="completed")
+
+    assert "capital" in caller.events("transcript")[0]["text"].lower()
+    reply = "".join(event["text"] for event in caller.events("reply_text"))
+    assert "Paris" in reply
+    heard = recognise(to_samples(caller.audio()), 24_000)
+    assert word_error_rate(reply, heard) < 0.2, heard
+
+
+async def test_the_events_of_a_turn_come_in_the_order_of_the_protocol(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        await caller.say(question())
+        await caller.wait_for("reply_done")
+
+    order = [one.event["type"] if one.event else "audio" for one in caller.received]
+    seen = list(dict.fromkeys(order))
+    assert seen == [
+        "ready",
+        "speech_started",
+        "speech_stopped",
+        "transcript",
+        "reply_started",
+        "reply_text",
+        "audio",
+        "timing",
+        "reply_done",
+    ]
+    assert order[-1] == "reply_done"
+
+
+async def test_audio_is_paced_and_never_more_than_400_ms_ahead_of_play_out(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        await caller.say(question())
+        await caller.wait_for("reply_done")
+
+    frames = [one for one in caller.received if one.event is None]
+    starts_s = frames[0].at_s
+    sent_ms = np.cumsum([len(frame.pcm) / 48 for frame in frames])
+    passed_ms = np.array([(frame.at_s - starts_s) * 1000 for frame in frames])
+    assert (sent_ms - passed_ms).max() <= 400 + 20  # the first frame's own way through the socket is not the server's
+    assert sent_ms[-1] > 1_000, "the answer is too short to show pacing"
+    assert caller.loudspeaker.underruns == 0
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])
+async def test_every_rate_is_taken_and_given(server: Served, rate_hz: int) -> None:
+    async with client.call(server.url, rate_hz, rate_hz) as caller:
+        await caller.say(at_rate(question(), rate_hz))
+        await caller.wait_for("reply_done", status="completed")
+
+    reply = "".join(event["text"] for event in caller.events("reply_text"))
+    assert "Paris" in reply
+    heard = recognise(at_16k(caller.audio(), rate_hz), RATE_HZ)
+    assert "paris" in heard.lower(), heard
+
+
+def at_16k(pcm: bytes, rate_hz: int) -> Samples:
+    resampler = Resampler(rate_hz, RATE_HZ)
+    return np.concatenate([resampler.push(to_samples(pcm)), resampler.flush()])
+
+
+async def test_a_typed_question_is_answered_aloud(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        await caller.send(type="text", text="What is the capital of France?")
+        await caller.wait_for("reply_done", status="completed")
+
+    assert "Paris" in "".join(event["text"] for event in caller.events("reply_text"))
+    assert len(caller.audio()) > 24_000
+
+
+async def test_the_example_turns_come_from_the_radix_cache(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        await caller.send(type="text", text="How are you today?")
+        await caller.wait_for("reply_done")
+
+    tokens = caller.events("timing")[0]["tokens"]
+    # All but the caller's own words and the template around them.
+    assert tokens["prompt_tokens"] - tokens["cached_tokens"] <= 16
+    assert tokens["cached_tokens"] >= 40
+    assert 'voice_thinker_tokens_total{kind="cached"}' in server.get("/metrics")[1]
+
+
+async def test_a_client_that_stops_sending_audio_has_ended_its_turn(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        for event in ("speech_started", "reply_started"):
+            assert not caller.events(event)
+        await caller.socket.send(pcm_of(question()))  # at once, then only the call's own silence
+        await caller.wait_for("transcript")
+
+
+def pcm_of(samples: Samples) -> bytes:
+    from voice_runtime.audio.pcm import to_pcm
+
+    return to_pcm(samples)
