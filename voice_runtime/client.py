@@ -141,7 +141,8 @@ class Caller:
             async with asyncio.timeout(timeout_s), self._news:
                 while (one := found()) is None:
                     if self.close_code is not None:
-                        raise ConnectionError(f"closed with {self.close_code} while waiting for {what}")
+                        told = "".join(f" ({event['message']})" for event in self.events("error", since))
+                        raise ConnectionError(f"closed with {self.close_code}{told} while waiting for {what}")
                     await self._news.wait()
                 return one
         except TimeoutError:
@@ -217,11 +218,12 @@ async def call(
     query = f"input_rate={rate_hz}&output_rate={output_hz}"
     async with connect(f"{url}/v1/pcm?{query}", compression=None, max_queue=None) as socket:
         caller = Caller(socket, rate_hz, Loudspeaker(output_hz), on_event)
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(caller.read()), tasks.create_task(caller.speak_forever())]
-            try:
-                await caller.wait_for("ready")
-                yield caller
-            finally:
-                for task in running:
-                    task.cancel()
+        # No TaskGroup: it would wrap what the body raises, and the body is the user's.
+        running = [asyncio.create_task(caller.read()), asyncio.create_task(caller.speak_forever())]
+        try:
+            await caller.wait_for("ready")
+            yield caller
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,161 @@
+"""The door of /v1/pcm over real sockets: bad input costs its own session and nothing else."""
+
+import asyncio
+import contextlib
+import json
+import random
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.support.serving import Served, serving
+from voice_runtime import client
+
+CAPITAL = "What is the capital of France?"
+
+
+async def answered(caller: client.Caller) -> None:
+    since = len(caller.received)
+    await caller.send(type="text", text=CAPITAL)
+    await caller.wait_for("reply_done", since, status="completed")
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        ('{"type":"dance"}', "dance"),
+        ("{not json", "JSON"),
+        ('{"type":"played","reply":7,"ms":"x"}', "reply"),
+        ('{"type":"text","text":""}', "0 characters"),
+        ('{"type":"text","text":"' + "a" * 3_000 + '"}', "3000 characters"),
+        ('{"type":"interrupt","now":true}', "now"),
+    ],
+)
+async def test_an_unknown_or_malformed_event_gets_a_named_error_and_the_session_goes_on(
+    server: Served, sent: str, found: str
+) -> None:
+    async with client.call(server.url) as caller:
+        await caller.socket.send(sent)
+        error = (await caller.wait_for("error", code="bad_event")).event
+        assert error is not None
+        assert found in error["message"]
+        await answered(caller)
+
+
+@pytest.mark.parametrize("query", ["input_rate=44100", "output_rate=11025", "input_rate=", "input_rate=-8000"])
+async def test_a_bad_rate_is_refused_by_name(server: Served, query: str) -> None:
+    async with connect(f"{server.url}/v1/pcm?{query}") as socket:
+        error = json.loads(await socket.recv())
+        assert error["code"] == "bad_rate"
+        assert "expected one of 8000, 16000, 24000, 48000" in error["message"]
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+        assert (socket.close_code, socket.close_reason) == (1008, "bad_rate")
+
+
+@pytest.mark.parametrize("message", [bytes(1 << 20) + b"\0", "x" * ((1 << 20) + 1)])
+async def test_a_message_over_a_mebibyte_closes_its_session_alone(server: Served, message: bytes | str) -> None:
+    async with client.call(server.url) as other, connect(f"{server.url}/v1/pcm") as socket:
+        await socket.recv()
+        await socket.send(message)
+        await socket.wait_closed()
+        assert socket.close_code == 1009
+        await answered(other)
+
+
+async def test_audio_faster_than_real_time_is_refused_by_name(server: Served) -> None:
+    async with connect(f"{server.url}/v1/pcm") as socket:
+        await socket.recv()
+        with contextlib.suppress(ConnectionClosed):
+            for _ in range(100):
+                await socket.send(bytes(32_000))
+        await socket.wait_closed()
+        assert socket.close_reason == "too_much_audio"
+
+
+async def test_audio_in_pieces_of_any_odd_size_is_heard_like_audio_in_frames(server: Served) -> None:
+    from tests.support.speech import synthesise
+    from voice_runtime.audio.pcm import to_pcm
+
+    pcm = to_pcm(synthesise(CAPITAL, "flite"))
+    cuts = random.Random(1)
+    async with connect(f"{server.url}/v1/pcm") as socket:
+        while pcm:
+            size = cuts.randrange(1, 4_000)
+            piece, pcm = pcm[:size], pcm[size:]
+            await socket.send(piece)
+        async with asyncio.timeout(20):
+            while (message := await socket.recv()) is not None:
+                if isinstance(message, str) and (event := json.loads(message))["type"] == "transcript":
+                    break
+    assert "capital" in event["text"].lower()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+async def test_another_page_cannot_open_a_socket(server: Served, origin: str) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(f"{server.url}/v1/pcm", additional_headers={"Origin": origin}):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+def test_a_name_that_was_made_to_resolve_to_us_is_refused(server: Served) -> None:
+    status, body = server.get("/health", {"Host": f"evil.example:{server.port}"})
+    assert status == 403
+    assert "bad_host" in body
+
+
+async def test_our_own_page_may_open_a_socket(server: Served) -> None:
+    origin = f"http://127.0.0.1:{server.port}"
+    async with connect(f"{server.url}/v1/pcm", additional_headers={"Origin": origin}) as socket:
+        assert json.loads(await socket.recv())["type"] == "ready"
+
+
+async def test_a_client_that_reads_nothing_costs_only_its_own_session(server: Served) -> None:
+    async with connect(f"{server.url}/v1/pcm", max_queue=1) as deaf, client.call(server.url) as other:
+        for _ in range(3):
+            await deaf.send(json.dumps({"type": "text", "text": CAPITAL}))
+        await answered(other)
+
+
+async def test_more_sessions_than_the_limit_are_refused_by_name(server: Served) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        opened = [tasks.create_task(connect(f"{server.url}/v1/pcm").__aenter__()) for _ in range(8)]
+    sockets = [task.result() for task in opened]
+    try:
+        for socket in sockets:
+            assert json.loads(await socket.recv())["type"] == "ready"
+        async with connect(f"{server.url}/v1/pcm") as ninth:
+            assert json.loads(await ninth.recv())["code"] == "too_many_sessions"
+    finally:
+        for socket in sockets:
+            await socket.close()
+
+
+def test_the_page_is_served_with_a_policy_that_loads_nothing_from_elsewhere(server: Served) -> None:
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/") as response:
+        assert response.headers["content-security-policy"].startswith("default-src 'self'")
+        assert b"<script" in response.read()
+
+
+def test_logs_hold_no_transcript_and_no_typed_text(server: Served) -> None:
+    log = "".join(server.log)
+    assert "capital of France" not in log
+    assert "Paris" not in log
+
+
+async def test_with_a_token_nobody_connects_without_it() -> None:
+    with serving(VOICE_RUNTIME_TOKEN="right") as server:
+        for query in ("", "?token=wrong"):
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect(f"{server.url}/v1/pcm{query}"):
+                    pass
+            assert refused.value.response.status_code == 401
+        async with connect(f"{server.url}/v1/pcm?token=right") as socket:
+            assert json.loads(await socket.recv())["type"] == "ready"
+        assert server.get("/debug/resources")[0] == 401
+        assert server.get("/debug/resources", {"Authorization": "Bearer right"})[0] == 200
+        assert server.get("/health")[0] == 200

@@ -1,0 +1,103 @@
+"""Worker processes: one-thread pools, lower priority, and what their death costs."""
+
+import asyncio
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.support.serving import Served, descendants, is_idle, serving, started
+from tests.support.speech import synthesise
+from voice_runtime import client
+
+LONG = "Tell me a long story about a little dog."
+
+
+def test_every_compute_pool_of_every_worker_has_one_thread(server: Served) -> None:
+    workers = server.resources()["workers"]
+    assert set(workers) == {"recognition", "thinker", "voice"}
+    for worker, facts in workers.items():
+        assert set(facts["pools"].values()) == {1}, f"{worker}: {facts['pools']}"
+        assert "native" in facts["pools"]
+    assert workers["thinker"]["pools"]["torch_interop"] == 1
+
+
+def test_workers_yield_to_the_gateway(server: Served) -> None:
+    resources = server.resources()
+    assert all(facts["nice"] > resources["gateway"]["nice"] for facts in resources["workers"].values())
+
+
+def kill(server: Served, worker: str) -> int:
+    pid = server.worker_pid(worker)
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+@pytest.mark.parametrize("worker", ["thinker", "voice"])
+async def test_a_killed_worker_fails_the_reply_and_comes_back(server: Served, worker: str) -> None:
+    async with client.call(server.url) as caller:
+        await caller.send(type="text", text=LONG)
+        await caller.wait_for_audio()
+        killed = kill(server, worker)
+        await caller.wait_for("reply_done", status="failed")
+        await caller.wait_for("error", code="stage_failed")
+        status, body = await asyncio.to_thread(server.get, "/health")
+        assert status == 503, body
+        assert '"starting"' in body
+
+        await asyncio.to_thread(server.wait_ready)
+        assert server.worker_pid(worker) != killed
+        since = len(caller.received)
+        await caller.send(type="text", text="What is the capital of France?")
+        await caller.wait_for("reply_done", since, status="completed")
+
+
+async def test_a_killed_recogniser_costs_the_utterance_and_not_a_reply_that_is_spoken(server: Served) -> None:
+    async with client.call(server.url) as spoken_to, client.call(server.url) as speaker:
+        await spoken_to.send(type="text", text="What is the capital of France?")
+        await spoken_to.wait_for("reply_started")
+        os.kill(server.worker_pid("recognition"), signal.SIGSTOP)  # so that it holds the utterance when it dies
+        await speaker.say(synthesise("What is the capital of France?", "flite"))
+        await speaker.wait_for("speech_stopped")
+        kill(server, "recognition")
+        await speaker.wait_for("error", code="stage_failed")
+        await spoken_to.wait_for("reply_done", status="completed")
+
+        await asyncio.to_thread(server.wait_ready)
+        await speaker.say(synthesise("What is the capital of France?", "flite"))
+        await speaker.wait_for("reply_done", status="completed")
+
+
+async def test_a_session_is_refused_with_a_reason_while_a_stage_is_starting(server: Served) -> None:
+    kill(server, "voice")
+    await asyncio.to_thread(server.poll, lambda: server.get("/health")[0] == 503, "health tells")
+    with pytest.raises(ConnectionError, match="1013"):
+        async with client.call(server.url):
+            raise AssertionError("the session was accepted")
+
+
+def test_a_killed_server_leaves_no_process() -> None:
+    with serving() as server:
+        children = descendants(server.process.pid)
+        assert len(children) == 3
+        server.process.kill()
+        server.process.wait(10)
+        gone, alive = psutil.wait_procs(children, timeout=5)
+        assert not alive
+        assert len(gone) == 3
+
+
+def test_a_server_that_is_told_to_stop_ends_its_workers_and_exits_cleanly() -> None:
+    with started() as server:
+        server.poll(lambda: len(descendants(server.process.pid)) == 3, "three workers run")
+        children = descendants(server.process.pid)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(15) == 0
+        _, alive = psutil.wait_procs(children, timeout=5)
+        assert not alive
+        assert "Traceback" not in "".join(server.log)
+
+
+def test_nothing_is_held_when_nobody_calls(server: Served) -> None:
+    assert is_idle(server.resources())
