@@ -6,15 +6,18 @@ to resolve to it, so both headers are checked on loopback too.
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from voice_runtime.errors import ConfigError, PeerError
 
 # The page itself holds nothing of anybody's, and a load balancer asks for /health.
 PROTECTED = ("/v1/", "/debug/", "/metrics")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+# A name or an address and perhaps a port: no user, path or query, of which a browser puts none into these headers.
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9_.-]+))(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
+_ORIGIN = re.compile(r"https?://(?P<host>.+)", re.IGNORECASE)
 
 
 def is_loopback(host: str) -> bool:
@@ -47,11 +50,10 @@ class Access:
     def check(self, path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> None:
         """Raises PeerError: bad_host, bad_origin or bad_token."""
         host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname or ""
-        if is_loopback(self.host) and name not in LOOPBACK_NAMES:
+        if is_loopback(self.host) and _name(host) not in LOOPBACK_NAMES | {self.host}:
             raise PeerError("bad_host", f"Host is {host[:100]!r}, expected localhost, 127.0.0.1 or [::1]")
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and not _is_page_of(origin, host):
             raise PeerError("bad_origin", f"Origin is {origin[:100]!r}, expected the page of {host[:100]!r}")
         if self.token is not None and path.startswith(PROTECTED):
             self._check_token(headers.get("authorization", ""), query.get("token", ""))
@@ -59,5 +61,21 @@ class Access:
     def _check_token(self, authorization: str, in_query: str) -> None:
         assert self.token is not None
         given = authorization.removeprefix("Bearer ") or in_query
-        if not hmac.compare_digest(given.encode(), self.token.encode()):
+        if not hmac.compare_digest(_bytes(given), _bytes(self.token)):
             raise PeerError("bad_token", "token is missing or wrong, expected the one that the server was started with")
+
+
+def _name(host: str) -> str:
+    """The name or address in a Host header, in lower case; empty when it is malformed."""
+    match = _HOST.fullmatch(host)
+    return (match["v6"] or match["name"]).lower() if match else ""
+
+
+def _is_page_of(origin: str, host: str) -> bool:
+    match = _ORIGIN.fullmatch(origin)
+    return match is not None and match["host"].lower() == host.lower()
+
+
+def _bytes(token: str) -> bytes:
+    """Of any string: the environment and a client may bring lone surrogates."""
+    return token.encode("utf-8", "surrogatepass")

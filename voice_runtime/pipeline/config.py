@@ -1,13 +1,21 @@
 """The pipeline file: strict TOML, checked whole before anything is started."""
 
+import math
 import tomllib
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from voice_runtime.errors import ConfigError
 from voice_runtime.pipeline.registry import ALONE, GIVES, TAKES, AnySettings
 from voice_runtime.stages.payloads import Heard, Payload, Prompt, SpokenClause, Utterance
+
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Milliseconds = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0, lt=math.inf)]
+TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would leave only once the last is played
 
 
 class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -21,17 +29,17 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     stalled_s: no audio from the client for so long counts as silence (a muted microphone sends none).
     """
 
-    voice_threshold: float = 0.5
-    quiet_threshold: float = 0.35
-    onset_ms: int = 96
-    interrupt_ms: int = 160
-    end_silence_ms: int = 800
-    likely_end_silence_ms: int = 352
-    ask_silence_ms: int = 192
-    complete_probability: float = 0.5
-    pre_roll_ms: int = 320
-    longest_turn_s: float = 29.0
-    stalled_s: float = 1.0
+    voice_threshold: Probability = 0.5
+    quiet_threshold: Probability = 0.35
+    onset_ms: Milliseconds = 96
+    interrupt_ms: Milliseconds = 160
+    end_silence_ms: Milliseconds = 800
+    likely_end_silence_ms: Milliseconds = 352
+    ask_silence_ms: Milliseconds = 192
+    complete_probability: Probability = 0.5
+    pre_roll_ms: Annotated[int, Meta(ge=0)] = 320
+    longest_turn_s: Seconds = 29.0
+    stalled_s: Seconds = 1.0
 
 
 class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,19 +53,19 @@ class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     recognise: str
     judge_turn: str | None = None
     reply: str
-    lead_ms: int = 400
-    history_turns: int = 6
-    longest_reply_s: float = 120.0
-    request_deadline_s: float = 60.0
+    lead_ms: TwoFramesOrMore = 400
+    history_turns: Annotated[int, Meta(ge=0)] = 6
+    longest_reply_s: Seconds = 120.0
+    request_deadline_s: Seconds = 60.0
     turn: TurnSettings = TurnSettings()
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a server allows. session_s: longest session. send_s: a client that takes nothing for so long is dropped."""
 
-    sessions: int = 8
-    session_s: float = 3600.0
-    send_s: float = 10.0
+    sessions: Annotated[int, Meta(ge=1)] = 8
+    session_s: Seconds = 3600.0
+    send_s: Seconds = 10.0
 
 
 class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -67,7 +67,7 @@ class Inbox(Generic[P]):
         Returns None when the time is up or the inbox is closed: `closed` tells which.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._closed, timeout_s)
+            self._changed.wait_for(lambda: self._has_message() or self._closed, timeout_s)
             return self._queue.popleft() if self._queue and not self._closed else None
 
     def settle(self, request_id: str) -> None:
@@ -103,6 +103,18 @@ class Inbox(Generic[P]):
         self._queue.append((Abort(request_id), self._clock()))
         self._queue.extend(kept)
         self._changed.notify()
+
+    def _has_message(self) -> bool:
+        """Whether there is something to take, once what outlived its request is dropped from the head.
+
+        That is chunks of a request that has failed, and an abort that was asked for while the request's end was made.
+        """
+        while self._queue and not self._is_wanted(self._queue[0][0]):
+            self._queue.popleft()
+        return bool(self._queue)
+
+    def _is_wanted(self, message: Inbound[P]) -> bool:
+        return isinstance(message, Inquire) or message.request_id in self._aborting
 
     def _check_room(self) -> None:
         if len(self._queue) >= self._limit:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
+from voice_runtime.errors import QueueFullError
 from voice_runtime.schedulers.gate import BatchGate
 from voice_runtime.schedulers.inbox import Inbox
 from voice_runtime.schedulers.messages import (
@@ -120,9 +121,13 @@ class SimpleScheduler(Generic[P, R]):
         except BaseException as error:
             # Work that fails is caught where it runs; this is our own fault. The closed outbox ends the worker.
             logger.exception("the scheduler failed")
-            for request_id in self.inbox.live_requests():
-                self._end(Failed(request_id, describe(error)))
-            self.outbox.close()
+            try:
+                for request_id in self.inbox.live_requests():
+                    self._end(Failed(request_id, describe(error)))
+            except QueueFullError as full:
+                logger.error("the requests that were live get no end: %s", full)
+            finally:
+                self.outbox.close()
 
     def step(self) -> None:
         """One round: take what has arrived, then run a batch unless the gate holds it.

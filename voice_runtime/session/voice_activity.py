@@ -22,7 +22,7 @@ class VoiceActivity:
     turn_ms: int = 0
     voiced_ms: int = 0  # how much of the turn was voice
     _is_voice: bool = False
-    _run_ms: int = 0  # unbroken voice before the onset, with single dropped frames forgiven
+    _run_ms: int = 0  # voice before the onset; a dropped frame costs only its own length
     _likely_complete: bool = False
 
     def push(self, probability: float, *, agent_speaks: bool) -> list[Input]:
@@ -34,6 +34,8 @@ class VoiceActivity:
 
     def judged(self, probability: float) -> list[Input]:
         """Smart Turn has judged the pause: it may end the turn early."""
+        if not self.silence_ms:  # the pause is over already
+            return []
         self._likely_complete = probability >= self.settings.complete_probability
         return self._over() if self.in_turn and self.silence_ms >= self._needed_ms() else []
 
@@ -59,8 +61,9 @@ class VoiceActivity:
             self._is_voice = False
 
     def _before_turn(self, agent_speaks: bool) -> list[Input]:
-        self._run_ms = self._run_ms + FRAME_MS if self._is_voice else max(0, self._run_ms - 2 * FRAME_MS)
-        if self._run_ms < (self.settings.interrupt_ms if agent_speaks else self.settings.onset_ms):
+        self._run_ms = self._run_ms + FRAME_MS if self._is_voice else max(0, self._run_ms - FRAME_MS)
+        needed_ms = self.settings.interrupt_ms if agent_speaks else self.settings.onset_ms
+        if not self._is_voice or self._run_ms < needed_ms:
             return []
         self.in_turn, self.voiced_ms = True, self._run_ms
         return [Input.VOICE]

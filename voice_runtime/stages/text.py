@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from itertools import islice
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from voice_runtime.schedulers.messages import Inbound, NewRequest, StreamChunk, StreamDone
 from voice_runtime.schedulers.simple import SimpleScheduler, Streamed
@@ -22,10 +25,10 @@ class TextSettings(StageSettings, frozen=True, tag="text.clauses", kw_only=True)
     """
 
     model: str = DEFAULT_MODEL
-    stop: tuple[str, ...] = ()
-    first_words: int = 6
-    min_words: int = 5
-    max_words: int = 24
+    stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    first_words: Annotated[int, Meta(ge=1)] = 6
+    min_words: Annotated[int, Meta(ge=1)] = 5
+    max_words: Annotated[int, Meta(ge=1)] = 24
 
 
 # A border is punctuation followed by a space: "3.5" and "10:30" hold none.
@@ -53,30 +56,38 @@ class ClauseCutter:
             yield self._release(end)
 
     def close(self) -> Iterator[str]:
-        """The rest."""
+        """The rest: what looked like the beginning of a stop string was none."""
+        self.stopped = True
+        while (end := self._border()) is not None:
+            yield self._release(end)
         if self._held.strip():
             yield self._release(len(self._held))
 
     def _cut_at_stop(self) -> None:
-        found = [at for stop in self._settings.stop if (at := self._held.find(stop)) >= 0]
+        """End at the stop string that is complete first: a longer one that began before it is never waited for."""
+        found = [(at + len(stop), at) for stop in self._settings.stop if (at := self._held.find(stop)) >= 0]
         if found:
-            self._held = self._held[: min(found)]
+            self._held = self._held[: min(found)[1]]
             self.stopped = True
 
     def _speakable(self) -> int:
         """Length of the held text that cannot be the beginning of a stop string."""
         held = self._held
+        if self.stopped:
+            return len(held)
         for start in range(len(held)):
             if any(stop.startswith(held[start:]) for stop in self._settings.stop):
                 return start
         return len(held)
 
     def _border(self) -> int | None:
+        """Where the first clause ends, by whichever border comes first: so it does not matter how the text came."""
         limit = self._speakable()
-        for match in _BORDER.finditer(self._held, 0, limit):
+        word_limit = self._word_limit(limit)
+        for match in _BORDER.finditer(self._held, 0, word_limit or limit):
             if self._ends_clause(self._held[: match.end()]):
                 return match.end()
-        return self._word_limit(limit)
+        return word_limit
 
     def _ends_clause(self, clause: str) -> bool:
         if _ABBREVIATION.search(clause):
@@ -88,8 +99,8 @@ class ClauseCutter:
 
     def _word_limit(self, limit: int) -> int | None:
         most = self._settings.first_words if self._is_first else self._settings.max_words
-        words = list(re.finditer(r"\S+\s+", self._held[:limit]))
-        return words[most - 1].end() if len(words) >= most else None
+        words = re.finditer(r"\S+\s", self._held[:limit])
+        return next((word.end() for word in islice(words, most - 1, None)), None)
 
     def _release(self, end: int) -> str:
         clause, self._held = self._held[:end], self._held[end:]
@@ -103,17 +114,20 @@ class ReplyText:
     tokenizer: a `tokenizers.Tokenizer`.
     """
 
-    def __init__(self, settings: TextSettings, tokenizer: object) -> None:
+    def __init__(self, settings: TextSettings, tokenizer: Any) -> None:
         from tokenizers.decoders import DecodeStream
 
         self._decode = DecodeStream(skip_special_tokens=True)
         self._tokenizer = tokenizer
+        # Decoding leaves special tokens out: one that is a stop string is known by its id.
+        special = tokenizer.get_added_tokens_decoder().items()
+        self._stops = {token_id: token.content for token_id, token in special if token.content in settings.stop}
         self._cutter = ClauseCutter(settings)
 
     def push(self, item: TokenIds) -> Iterable[Clause]:
         for token_id in item.ids:
-            text = self._decode.step(self._tokenizer, token_id)
-            for clause in self._cutter.push(text or ""):
+            text = self._stops.get(token_id) or self._decode.step(self._tokenizer, token_id) or ""
+            for clause in self._cutter.push(text.replace("\ufffd", "")):
                 yield Clause(clause)
 
     def close(self) -> Iterable[Clause]:

@@ -60,7 +60,7 @@ class RawPcmCodec:
         """
         try:
             message = _decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
             raise PeerError("bad_event", f"{error}; expected played, interrupt or text") from None
         match message:
             case _Played(reply, ms):
