@@ -1,6 +1,5 @@
 """The pipeline file: strict TOML, checked whole before anything is started."""
 
-import math
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from voice_runtime.stages.payloads import Heard, Payload, Prompt, SpokenClause, 
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Milliseconds = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0, lt=math.inf)]
+Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]  # a year: NaN and infinity are no times
 TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would leave only once the last is played
 
 
