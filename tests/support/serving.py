@@ -128,7 +128,8 @@ def started(pipeline: Path | None = None, **environment: str) -> Iterator[Served
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
+    children: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
+    return children
 
 
 def _read(server: Served) -> None:

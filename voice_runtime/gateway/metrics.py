@@ -32,5 +32,5 @@ class Metrics:
         self._underruns.inc(timing.underruns)
         for stage, ms in timing.ms.items():
             self._latency.labels(stage).observe(ms / 1000)
-        for kind, tokens in timing.tokens.items():
-            self._tokens.labels(kind.removesuffix("_tokens")).inc(tokens)
+        for kind in ("prompt", "cached", "completion"):
+            self._tokens.labels(kind).inc(timing.tokens.get(f"{kind}_tokens", 0))

@@ -13,7 +13,8 @@ class Tokens:
 
     ids: new token ids, in order; a stop token is not among them.
     finish_reason: None while the request goes on, else "stop", "length" or "abort".
-    metrics: counts that are known at the end (prompt_tokens, cached_tokens, completion_tokens).
+    metrics: counts that are known at the end (prompt_tokens, cached_tokens, completion_tokens,
+        retractions).
     """
 
     request_id: str

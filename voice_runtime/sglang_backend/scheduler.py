@@ -42,6 +42,7 @@ def _tokens(batch: Any) -> list[Tokens]:
                 "prompt_tokens": batch.prompt_tokens[row],
                 "cached_tokens": batch.cached_tokens[row],
                 "completion_tokens": batch.completion_tokens[row],
+                "retractions": batch.retraction_counts[row],
             }
             if reason
             else {},

@@ -1,0 +1,32 @@
+"""One real SGLang engine in the test process (upstream allows one a process): the default thinker in fp32."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from voice_runtime import assets
+from voice_runtime.schedulers.ar import ArScheduler
+from voice_runtime.sglang_backend.engine import EngineSettings, Generate, SglangEngine
+
+Ar = ArScheduler[Generate, list[int]]
+
+# Small, so that waiting, chunked prefill and a full pool really happen.
+SETTINGS: dict[str, Any] = {"kv_tokens": 600, "context_tokens": 560, "max_running": 4, "max_waiting": 60}
+
+
+@pytest.fixture(scope="session")
+def scheduler() -> Iterator[Ar]:
+    settings = EngineSettings(model=assets.thinker_folder(), dtype="float32", chunked_prefill_tokens=64, **SETTINGS)
+    engine: SglangEngine[Generate] = SglangEngine(settings, lambda generate: generate)
+    scheduler: Ar = ArScheduler(engine, list)
+    scheduler.start()
+    yield scheduler
+    scheduler.stop()
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(assets.thinker_folder() / "tokenizer.json"))

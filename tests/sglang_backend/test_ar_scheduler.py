@@ -1,0 +1,279 @@
+"""ArScheduler on SGLang's real scheduler and real weights."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sglang_backend.conftest import Ar
+from tests.support.serving import kv_is_whole
+from voice_runtime import assets
+from voice_runtime.errors import UnsupportedError
+from voice_runtime.schedulers.messages import (
+    Aborted,
+    Chunk,
+    Failed,
+    Finished,
+    Inquire,
+    Ledger,
+    NewRequest,
+    Outbound,
+    StreamChunk,
+)
+from voice_runtime.sglang_backend.engine import EngineSettings, Generate
+
+STOP = 2
+QUESTIONS = (
+    "What is the capital of France?",
+    "Name a colour.",
+    "Who wrote Hamlet?",
+    "What is two plus two?",
+    "Tell me about the sea.",
+    "Why is the sky blue?",
+    "What do cows eat?",
+    "Say hello.",
+)
+WAIT_S = 60.0
+_numbers = itertools.count()
+
+
+def new_id() -> str:
+    return f"{next(_numbers):08d}"
+
+
+def prompt(tokenizer: Any, question: str) -> list[int]:
+    text = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def ask(scheduler: Ar, ids: Sequence[int], tokens: int = 24, stop_ids: Sequence[int] = (STOP,)) -> str:
+    request_id = new_id()
+    scheduler.inbox.put(NewRequest(request_id, Generate(ids, tokens, stop_ids)))
+    return request_id
+
+
+def take(scheduler: Ar) -> Outbound[list[int]]:
+    message = scheduler.outbox.take(WAIT_S)
+    assert message is not None, "nothing came"
+    return message
+
+
+def outcomes(scheduler: Ar, request_ids: Sequence[str]) -> dict[str, tuple[list[int], Outbound[list[int]]]]:
+    """Tokens and end of each request; fails when one ends twice or goes on after its end."""
+    tokens: dict[str, list[int]] = {request_id: [] for request_id in request_ids}
+    ends: dict[str, Outbound[list[int]]] = {}
+    while len(ends) < len(request_ids):
+        message = take(scheduler)
+        assert message.request_id not in ends, f"{message} came after its end"
+        if isinstance(message, Chunk):
+            tokens[message.request_id] += message.item
+        else:
+            ends[message.request_id] = message
+    return {request_id: (tokens[request_id], ends[request_id]) for request_id in request_ids}
+
+
+def ledger(scheduler: Ar) -> dict[str, int]:
+    """What is held once the engine has done its housekeeping."""
+    held = {"running_requests": 1}
+    while held["running_requests"]:
+        scheduler.inbox.put(Inquire("ledger00"))
+        message = take(scheduler)
+        assert isinstance(message, Ledger)
+        held = dict(message.held)
+    return held
+
+
+def assert_all_given_back(scheduler: Ar) -> None:
+    held = ledger(scheduler)
+    assert kv_is_whole(held), held
+    assert held["live_requests"] == held["inbox_messages"] == 0
+
+
+@pytest.fixture(scope="module")
+def reference(tokenizer: Any) -> list[list[int]]:
+    """transformers' greedy answers on the same weights in fp32."""
+    from voice_runtime.sglang_backend import cpu_compat
+
+    cpu_compat.prepare()
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(str(assets.thinker_folder()), dtype=torch.float32).eval()
+    answers = []
+    for question in QUESTIONS:
+        ids = torch.tensor([prompt(tokenizer, question)])
+        mask = torch.ones_like(ids)
+        with torch.no_grad():
+            out = model.generate(
+                ids, attention_mask=mask, max_new_tokens=24, do_sample=False, eos_token_id=STOP, pad_token_id=STOP
+            )
+        answer = out[0, ids.shape[1] :].tolist()
+        answers.append(answer[: answer.index(STOP)] if STOP in answer else answer)
+    return answers
+
+
+def test_greedy_tokens_equal_transformers_alone(scheduler: Ar, tokenizer: Any, reference: list[list[int]]) -> None:
+    for question, expected in zip(QUESTIONS, reference, strict=True):
+        request_id = ask(scheduler, prompt(tokenizer, question))
+        tokens, end = outcomes(scheduler, [request_id])[request_id]
+        assert isinstance(end, Finished)
+        assert tokens == expected, question
+
+
+def test_greedy_tokens_equal_transformers_with_eight_at_once(
+    scheduler: Ar, tokenizer: Any, reference: list[list[int]]
+) -> None:
+    ids = [ask(scheduler, prompt(tokenizer, question)) for question in QUESTIONS]
+    came = outcomes(scheduler, ids)
+    assert [came[request_id][0] for request_id in ids] == reference
+    assert_all_given_back(scheduler)
+
+
+def test_tokens_come_out_step_by_step(scheduler: Ar, tokenizer: Any) -> None:
+    ask(scheduler, prompt(tokenizer, QUESTIONS[4]), tokens=8, stop_ids=())
+    chunks = 0
+    while isinstance(message := take(scheduler), Chunk):
+        assert len(message.item) == 1
+        chunks += 1
+    assert chunks == 8
+
+
+def test_a_prompt_that_was_seen_before_is_taken_from_the_radix_cache(scheduler: Ar) -> None:
+    ids = [random.Random(7).randrange(100, 40_000) for _ in range(200)]
+    cached = []
+    for _ in range(2):
+        request_id = ask(scheduler, ids, tokens=2)
+        _, end = outcomes(scheduler, [request_id])[request_id]
+        assert isinstance(end, Finished)
+        cached.append(end.metrics["cached_tokens"])
+    assert cached[1] >= 199 > cached[0]
+
+
+def long_prompt(seed: int, tokens: int) -> list[int]:
+    return [random.Random(seed).randrange(100, 40_000) for _ in range(tokens)]
+
+
+def test_abort_while_running_returns_every_page(scheduler: Ar, tokenizer: Any) -> None:
+    request_id = ask(scheduler, prompt(tokenizer, QUESTIONS[4]), tokens=500, stop_ids=())
+    assert isinstance(take(scheduler), Chunk)
+    scheduler.abort(request_id)
+    assert isinstance(outcomes(scheduler, [request_id])[request_id][1], Aborted)
+    assert_all_given_back(scheduler)
+
+
+def test_abort_in_the_middle_of_a_chunked_prefill_returns_every_page(scheduler: Ar) -> None:
+    first = ask(scheduler, long_prompt(1, 8), tokens=100, stop_ids=())
+    assert isinstance(take(scheduler), Chunk)
+    prefilling = ask(scheduler, long_prompt(2, 450), tokens=8)  # 8 chunks of 64, each beside a token of the first
+    for _ in range(3):
+        assert take(scheduler).request_id == first
+    scheduler.abort(prefilling)
+    scheduler.abort(first)
+    came = outcomes(scheduler, [prefilling, first])
+    assert came[prefilling][0] == [], "it was not in prefill any more"
+    assert all(isinstance(end, Aborted) for _, end in came.values())
+    assert_all_given_back(scheduler)
+
+
+def test_abort_while_waiting_leaves_the_running_ones_alone(scheduler: Ar) -> None:
+    running = [ask(scheduler, long_prompt(seed, 20), tokens=12, stop_ids=()) for seed in range(4)]
+    waiting = ask(scheduler, long_prompt(9, 20), tokens=12, stop_ids=())
+    assert isinstance(take(scheduler), Chunk)
+    scheduler.abort(waiting)
+    came = outcomes(scheduler, [*running, waiting])
+    assert isinstance(came[waiting][1], Aborted)
+    assert came[waiting][0] == []
+    assert all(isinstance(came[request_id][1], Finished) for request_id in running)
+    assert_all_given_back(scheduler)
+
+
+def test_a_pool_that_is_too_small_retracts_and_every_answer_is_whole(scheduler: Ar) -> None:
+    ids = [ask(scheduler, long_prompt(seed, 60), tokens=110, stop_ids=()) for seed in range(20, 24)]
+    came = outcomes(scheduler, ids)  # 4 x 170 tokens on 600 pages
+    assert [len(tokens) for tokens, _ in came.values()] == [110] * 4
+    assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
+    assert_all_given_back(scheduler)
+
+
+def test_abort_of_an_unknown_or_ended_request_and_a_second_abort_change_nothing(scheduler: Ar, tokenizer: Any) -> None:
+    request_id = ask(scheduler, prompt(tokenizer, QUESTIONS[0]), tokens=4)
+    outcomes(scheduler, [request_id])
+    scheduler.abort(request_id)
+    scheduler.abort("unknown0")
+    running = ask(scheduler, prompt(tokenizer, QUESTIONS[4]), tokens=100, stop_ids=())
+    take(scheduler)
+    scheduler.abort(running)
+    scheduler.abort(running)
+    outcomes(scheduler, [running])
+    assert_all_given_back(scheduler)
+    assert len(scheduler.outbox) == 0
+
+
+def test_a_request_over_the_length_limit_is_refused_with_the_numbers(scheduler: Ar) -> None:
+    request_id = ask(scheduler, long_prompt(3, 500), tokens=61)
+    _, end = outcomes(scheduler, [request_id])[request_id]
+    assert isinstance(end, Failed)
+    assert "500 tokens" in end.error
+    assert "at most 560" in end.error
+
+
+def test_a_request_over_the_queue_limit_is_refused_with_the_numbers(scheduler: Ar) -> None:
+    ids = [ask(scheduler, long_prompt(seed, 4), tokens=4, stop_ids=()) for seed in range(100, 165)]
+    for request_id in ids[1:]:
+        scheduler.abort(request_id)
+    came = outcomes(scheduler, ids)
+    refused = [end.error for _, end in came.values() if isinstance(end, Failed)]
+    assert all("limit 64" in error for error in refused)
+    assert_all_given_back(scheduler)
+
+
+def test_a_chunk_for_a_request_with_a_whole_prompt_fails_that_request_alone(scheduler: Ar, tokenizer: Any) -> None:
+    other = ask(scheduler, prompt(tokenizer, QUESTIONS[0]), tokens=6, stop_ids=())
+    request_id = ask(scheduler, prompt(tokenizer, QUESTIONS[4]), tokens=50, stop_ids=())
+    scheduler.inbox.put(StreamChunk(request_id, Generate([1], 1, [])))
+    came = outcomes(scheduler, [other, request_id])
+    assert isinstance(came[request_id][1], Failed)
+    assert len(came[other][0]) == 6
+    assert_all_given_back(scheduler)
+
+
+def test_overlap_scheduling_is_refused_with_the_reason(tmp_path: Any) -> None:
+    with pytest.raises(UnsupportedError, match="inflight_middle_chunks"):
+        EngineSettings(model=tmp_path, overlap=True)
+
+
+# One request each: prompt tokens, new tokens, and after how many results it is aborted (None: never).
+_scripts = st.lists(
+    st.tuples(st.integers(1, 200), st.integers(1, 12), st.one_of(st.none(), st.integers(0, 6))), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(script=_scripts, seed=st.integers(0, 1_000))
+def test_whatever_is_aborted_when_every_request_ends_once_and_all_is_given_back(
+    scheduler: Ar, script: list[tuple[int, int, int | None]], seed: int
+) -> None:
+    requests = {ask(scheduler, long_prompt(seed + at, s[0]), s[1], ()): s for at, s in enumerate(script)}
+    ends: dict[str, Outbound[list[int]]] = {}
+    counts = dict.fromkeys(requests, 0)
+    results = 0
+    while len(ends) < len(requests):
+        for request_id, (_, _, abort_after) in requests.items():
+            if abort_after is not None and abort_after <= results:
+                scheduler.abort(request_id)
+        message = take(scheduler)
+        results += 1
+        assert message.request_id not in ends
+        if isinstance(message, Chunk):
+            counts[message.request_id] += len(message.item)
+        else:
+            ends[message.request_id] = message
+    for request_id, (_, tokens, abort_after) in requests.items():
+        assert isinstance(ends[request_id], Finished) or abort_after is not None
+        assert counts[request_id] == tokens or isinstance(ends[request_id], Aborted)
+    assert_all_given_back(scheduler)
