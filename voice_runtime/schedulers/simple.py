@@ -190,7 +190,7 @@ class SimpleScheduler(Generic[P, R]):
         return self._work.gate.hold_s(
             waiting=len(self._waiting),
             building=self._work.building(),
-            oldest_wait_s=self._clock() - self._waiting[-1].arrived_s,
+            oldest_wait_s=self._clock() - self._waiting[0].arrived_s,
         )
 
     def _run_batch(self) -> None:
