@@ -445,6 +445,7 @@ def test_an_outbox_that_nobody_empties_ends_the_thread_in_order_with_all_it_coul
 
     scheduler: Scheduler = SimpleScheduler(Streamed(Flood))
     scheduler.inbox.put(NewRequest("a", ""))
+    scheduler.inbox.put(NewRequest("another", ""))
     scheduler.inbox.put(StreamChunk("a", "x"))
     scheduler.start()
     assert full.wait(20)
