@@ -18,14 +18,14 @@ def read(path: Path) -> tuple[Samples, int]:
         with wave.open(str(path), "rb") as file:
             found = (file.getnchannels(), file.getsampwidth() * 8, file.getframerate())
             pcm = file.readframes(file.getnframes())
-    except (OSError, EOFError, wave.Error) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    except (OSError, EOFError, RuntimeError, wave.Error) as error:  # wave's own RuntimeError: a chunk that is cut off
+        raise ConfigError(f"{path} cannot be read ({error!r}), expected a WAV file of 16-bit mono") from error
     if found[:2] != (1, 16) or found[2] not in RATES_HZ:
         raise ConfigError(
             f"{path} has {found[0]} channels of {found[1]} bits at {found[2]} Hz, "
             f"expected 1 of 16 at one of {', '.join(map(str, RATES_HZ))}"
         )
-    return to_samples(pcm), found[2]
+    return to_samples(pcm[: len(pcm) // 2 * 2]), found[2]  # a file that was cut off may end in half a sample
 
 
 def write(path: Path, pcm: bytes, rate_hz: int) -> None:
