@@ -12,15 +12,18 @@ const STATES = {
   thinking: "Thinking…",
   speaking: "Speaking",
 };
-const MICROPHONE_FAULTS = {
+const NOT_READY = "The server is still loading its models. Try again in a moment.";
+const FAULTS = {
   NotAllowedError: "The microphone is blocked. Allow it for this page in the browser, or type a question.",
   NotFoundError: "No microphone was found. Connect one and start again, or type a question.",
   NotReadableError: "Another program is using the microphone.",
+  not_ready: NOT_READY,
+  too_many_sessions: "The server has no room for another conversation. Try again later.",
 };
 const INSECURE = "The browser gives a page the microphone only on https or on localhost.";
 const LOST = "The connection to the server was lost. Start again to reconnect.";
 const UNREACHABLE = "The server cannot be reached. Is it running?";
-const NOT_READY = "The server is not ready: it is still loading its models, or it is full. Try again in a moment.";
+const REFUSED = "The server refused this page. If it was started with a token, add ?token=… to the address.";
 
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((node) => [node.id, node]));
 
@@ -70,7 +73,7 @@ class Call {
       if (withMicrophone) this.stream = await navigator.mediaDevices.getUserMedia(MICROPHONE);
       await this.openAudio();
     } catch (error) {
-      this.end(MICROPHONE_FAULTS[error.name] ?? error.message);
+      this.end(FAULTS[error.name] ?? error.message);
     }
     if (this.over) this.end(); // stopped while the browser was asking: let go of what it gave
     else this.connect();
@@ -138,10 +141,10 @@ class Call {
       this.early.splice(0).forEach((message) => this.send(message));
     },
     speech_started: () => (this.hearing = true),
-    speech_stopped: () => Object.assign(this, { hearing: false, expecting: true }),
-    transcript: ({ text, final }) => {
-      if (final && text) addTurn("caller", "You", text);
-      if (final && !text) this.expecting = false;
+    speech_stopped: () => (this.hearing = false), // a cough ends here: only words are thought about
+    transcript: ({ text }) => {
+      addTurn("caller", "You", text);
+      this.expecting = true;
     },
     reply_started: ({ reply }) => Object.assign(this, { reply, expecting: true }),
     reply_text: ({ reply, text }) => add(this.turn(reply).querySelector("p"), "span", text),
@@ -151,12 +154,11 @@ class Call {
       if (this.turns.has(reply) && status !== "completed") add(this.turn(reply), "small", status);
       if (reply === this.reply) this.expecting = false;
     },
-    timing: ({ type: _type, reply, ...stages }) => {
-      const known = Object.entries(stages).filter(([, ms]) => Number.isFinite(ms));
-      const text = known.map(([name, ms]) => `${name.replace(/_ms$/, "").replaceAll("_", " ")} ${Math.round(ms)} ms`);
-      if (this.turns.has(reply) && text.length > 0) add(this.turn(reply), "small", text.join(" · "));
+    timing: ({ reply, ms }) => {
+      const text = Object.entries(ms).map(([stage, value]) => `${stage.replaceAll("_", " ")} ${Math.round(value)} ms`);
+      if (this.turns.has(reply)) add(this.turn(reply), "small", text.join(" · "));
     },
-    error: ({ message }) => Object.assign(this, { fault: message, expecting: false }),
+    error: ({ code, message }) => Object.assign(this, { fault: FAULTS[code] ?? message, expecting: false }),
   };
 
   turn(reply) {
@@ -180,8 +182,8 @@ class Call {
 
   // A browser hides why a WebSocket was refused, so ask in plain HTTP.
   async lost(reason) {
-    const why = this.ready ? LOST : await fetch("/health").then(() => NOT_READY, () => UNREACHABLE);
-    this.end(this.fault || reason || why);
+    const health = () => fetch("/health").then(({ ok }) => (ok ? REFUSED : NOT_READY), () => UNREACHABLE);
+    this.end(this.fault || reason || (this.ready ? LOST : await health()));
   }
 
   end(error = null) {
