@@ -228,9 +228,7 @@ page.interrupt.onclick = () => call?.send({ type: "interrupt" });
 document.onkeydown = ({ key }) => key === "Escape" && page.interrupt.click(); // a disabled button ignores it
 page.ask.onsubmit = (event) => {
   event.preventDefault();
-  const text = page.question.value.trim();
-  if (!text) return;
   if (!call) begin(false);
-  call.ask(text);
+  call.ask(page.question.value.trim());
   page.question.value = "";
 };
