@@ -13,16 +13,17 @@ const STATES = {
   speaking: "Speaking",
 };
 const NOT_READY = "The server is still loading its models. Try again in a moment.";
+const UNREACHABLE = "The server cannot be reached. Is it running?";
 const FAULTS = {
   NotAllowedError: "The microphone is blocked. Allow it for this page in the browser, or type a question.",
   NotFoundError: "No microphone was found. Connect one and start again, or type a question.",
   NotReadableError: "Another program is using the microphone.",
+  AbortError: UNREACHABLE, // a worklet did not load
   not_ready: NOT_READY,
   too_many_sessions: "The server has no room for another conversation. Try again later.",
 };
 const INSECURE = "The browser gives a page the microphone only on https or on localhost.";
 const LOST = "The connection to the server was lost. Start again to reconnect.";
-const UNREACHABLE = "The server cannot be reached. Is it running?";
 const REFUSED = "The server refused this page. If it was started with a token, add ?token=… to the address.";
 
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((node) => [node.id, node]));
@@ -95,8 +96,7 @@ class Call {
   }
 
   connect() {
-    const url = new URL("/v1/pcm", location.href.replace(/^http/, "ws"));
-    url.search = location.search; // what the page was opened with, an access token for one, goes along
+    const url = new URL(`/v1/pcm${location.search}`, location.href.replace(/^http/, "ws")); // with the page's ?token=
     url.searchParams.set("input_rate", this.inputRate);
     url.searchParams.set("output_rate", OUTPUT_RATE_HZ);
     this.socket = new WebSocket(url);
