@@ -8,7 +8,7 @@ from hypothesis import settings
 from tests.support.serving import Served, serving
 
 # How long one example takes says more about the machine's other work than about ours.
-settings.register_profile("no deadline", deadline=None, max_examples=5000)
+settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 

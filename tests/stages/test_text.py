@@ -33,7 +33,9 @@ PIECES = [
     *"a word Dr. 3.5 10:30 I e.g. … ? <| <|end <|end|> END EN ab abc bcd".split(),
     *(" ", "  ", "\n", ". ", "! ", '." ', ", ", ": ", "…\t", "x. y", " z", "x. y z"),
 ]
-texts = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+texts = st.lists(
+    st.tuples(st.sampled_from(PIECES), st.sampled_from(["", " ", " ", " "])).map("".join), max_size=30
+).map("".join)
 stops = st.sampled_from([(), ("<|end|>",), ("END", "<|end|>"), ("x. y z",), ("abcd", "bc"), ("a", "ab"), (" ",)])
 
 
@@ -60,6 +62,20 @@ def test_the_clauses_add_up_to_the_text_before_the_stop_string(
 def test_the_clauses_do_not_depend_on_how_the_text_came(text: str, stop: tuple[str, ...], borders: list[int]) -> None:
     how = settings(*stop, first_words=3, min_words=2, max_words=5)
     assert clauses(cut(text, borders), how) == clauses([text], how) == clauses(list(text), how)
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "expected"),
+    [
+        ("a b c d e f. g", (), ["a b c ", "d e f. ", "g"]),  # the third word comes before the full stop
+        ("a  b  c  d", (), ["a  b  c ", " d"]),  # of two spaces the second may come late
+        ("a x. y x. y z", ("x. y z",), ["a x. ", "y "]),  # the text itself looks like the stop string's beginning
+        ("a abcd", ("abcd", "bc"), ["a a"]),  # "bc" is there before "abcd" is
+    ],
+)
+def test_cuts_that_could_depend_on_how_the_text_came(text: str, stop: tuple[str, ...], expected: list[str]) -> None:
+    how = settings(*stop, first_words=3)
+    assert clauses([text], how) == clauses(list(text), how) == expected
 
 
 @given(text=texts, stop=stops)
