@@ -1,0 +1,62 @@
+"""The conversation as it was heard."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voice_runtime.session.history import History
+from voice_runtime.stages.payloads import Message
+
+
+def said(history: History) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in history.prompt().messages]
+
+
+def test_caller_and_agent_take_turns() -> None:
+    history = History(6)
+    history.add_caller("Hello.")
+    history.add_agent("Good day.")
+    history.add_caller("How are you?")
+    assert said(history) == [("user", "Hello."), ("assistant", "Good day."), ("user", "How are you?")]
+
+
+def test_after_an_answer_of_which_nothing_was_heard_the_caller_s_words_go_on() -> None:
+    history = History(6)
+    history.add_caller("Hello.")
+    history.add_agent("")
+    history.add_caller("Are you there?")
+    assert said(history) == [("user", "Hello. Are you there?")]
+
+
+def test_the_oldest_pairs_are_forgotten() -> None:
+    history = History(2)
+    for number in range(5):
+        history.add_caller(f"q{number}")
+        history.add_agent(f"a{number}")
+    history.add_caller("q5")
+    assert [text for _, text in said(history)] == ["q3", "a3", "q4", "a4", "q5"]
+
+
+def test_a_prompt_does_not_change_with_the_conversation() -> None:
+    history = History(6)
+    history.add_caller("Hello.")
+    prompt = history.prompt()
+    history.add_agent("Good day.")
+    assert prompt.messages == [Message("user", "Hello.")]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 3])
+@given(heard=st.lists(st.sampled_from(["", "yes"]), max_size=20))
+def test_a_prompt_alternates_ends_with_the_caller_and_shows_no_more_pairs_than_allowed(
+    turns: int, heard: list[str]
+) -> None:
+    history = History(turns)
+    for number, answer in enumerate(heard):
+        history.add_caller(f"q{number}")
+        roles = [role for role, _ in said(history)]
+        assert roles[-1] == "user"
+        assert all(one != other for one, other in pairwise(roles))
+        assert len(roles) <= 2 * turns + 1
+        history.add_agent(answer)
