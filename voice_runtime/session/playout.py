@@ -95,6 +95,8 @@ class Playout:
     def heard_text(self, now_s: float) -> str:
         """The words heard so far: whole clauses, and of the last one as many words as its time allows."""
         heard = self.played_ms(now_s) * self.rate_hz / 1000
+        if not heard:  # not even a clause that has no sound
+            return ""
         parts = []
         for clause in self._clauses:
             if clause.end_sample <= heard:
