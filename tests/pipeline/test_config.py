@@ -1,0 +1,187 @@
+"""The pipeline file: what ships loads, and what could not be served is refused before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from voice_runtime.errors import ConfigError
+from voice_runtime.pipeline.config import PipelineConfig, load
+
+SHIPPED = sorted((Path(__file__).parents[2] / "pipelines").glob("*.toml"))
+WHOLE = """
+name = "p"
+[session]
+recognise = "asr"
+judge_turn = "turn_end"
+reply = "thinker"
+[stages.asr]
+kind = "asr.moonshine"
+worker = "recognition"
+[stages.turn_end]
+kind = "turn_end.smart_turn"
+worker = "recognition"
+[stages.thinker]
+kind = "thinker.sglang"
+worker = "thinker"
+next = "text"
+stop_ids = [2]
+[stages.text]
+kind = "text.clauses"
+worker = "voice"
+next = "speech"
+[stages.speech]
+kind = "speech.hibari"
+worker = "voice"
+"""
+
+
+def loaded(folder: Path, text: str) -> PipelineConfig:
+    (folder / "p.toml").write_text(text)
+    return load(folder / "p.toml")
+
+
+def refusal(folder: Path, old: str, new: str) -> str:
+    """The message with which the whole file is refused once `old` is replaced by `new`."""
+    assert old in WHOLE
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, WHOLE.replace(old, new, 1))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_a_shipped_pipeline_loads_and_ends_in_speech(path: Path) -> None:
+    config = load(path)
+    assert config.name == path.stem
+    last = config.stages[config.chain(config.session.reply)[-1]]
+    assert type(last).__name__ == "SpeechSettings"
+
+
+def test_there_is_a_shipped_pipeline() -> None:
+    assert SHIPPED
+
+
+def test_the_graph_is_that_of_the_file(tmp_path: Path) -> None:
+    config = loaded(tmp_path, WHOLE)
+    assert config.chain("thinker") == ("thinker", "text", "speech")
+    assert config.chain("asr") == ("asr",)
+    workers = {"recognition": ["asr", "turn_end"], "thinker": ["thinker"], "voice": ["text", "speech"]}
+    assert config.workers() == workers
+
+
+def test_the_judge_of_turns_may_be_left_out(tmp_path: Path) -> None:
+    assert loaded(tmp_path, WHOLE.replace('judge_turn = "turn_end"', "")).session.judge_turn is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ('name = "p"', 'name = "p"\nnmae = "q"', "unknown field `nmae`"),
+        ('recognise = "asr"', 'recognise = "asr"\nlead = 1', "unknown field `lead` - at `$.session`"),
+        ('worker = "thinker"', 'worker = "thinker"\ntop_k = 1', "unknown field `top_k`"),
+        ("[stages.asr]", "[session.turn]\nonset = 1\n[stages.asr]", "unknown field `onset` - at `$.session.turn`"),
+        ('kind = "asr.moonshine"', 'kind = "asr.whisper"', "Invalid value 'asr.whisper'"),
+        ('kind = "asr.moonshine"', "", "missing required field `kind`"),
+        ('worker = "voice"\nnext = "speech"', "", "missing required field `worker`"),
+        ("stop_ids = [2]", "", "missing required field `stop_ids`"),
+        ('recognise = "asr"', "", "missing required field `recognise`"),
+        ('name = "p"', "name = 1", "Expected `str`, got `int` - at `$.name`"),
+        ("stop_ids = [2]", 'stop_ids = ["2"]', "Expected `int`, got `str`"),
+        ("stop_ids = [2]", "stop_ids = [2]\nmax_new_tokens = 1.5", "Expected `int`, got `float`"),
+        ("stop_ids = [2]", "stop_ids = [2]\nmax_running = true", "Expected `int`, got `bool`"),
+        ('recognise = "asr"', 'recognise = "asr"\nlead_ms = 39', "Expected `int` >= 40 - at `$.session.lead_ms`"),
+        ('recognise = "asr"', 'recognise = "asr"\nhistory_turns = -1', "Expected `int` >= 0"),
+        ('recognise = "asr"', 'recognise = "asr"\nlongest_reply_s = nan', "Expected `float` > 0"),
+        ('recognise = "asr"', 'recognise = "asr"\nlongest_reply_s = inf', "Expected `float` <= "),
+        ("[stages.asr]", "[session.turn]\nask_silence_ms = 0\n[stages.asr]", "Expected `int` >= 1"),
+        ("[stages.asr]", "[session.turn]\nvoice_threshold = 1.1\n[stages.asr]", "Expected `float` <= 1"),
+        ("[stages.asr]", "[session.turn]\nquiet_threshold = nan\n[stages.asr]", "Expected `float` >= 0"),
+        ("[stages.asr]", "[limits]\nsessions = 0\n[stages.asr]", "Expected `int` >= 1"),
+        ('name = "p"', "name = ", "Invalid value (at line 2"),
+        ('name = "p"', 'name = "p"\nname = "q"', "Cannot overwrite a value"),
+    ],
+)
+def test_a_key_that_is_unknown_missing_or_of_another_kind_is_named(
+    tmp_path: Path, old: str, new: str, found: str
+) -> None:
+    message = refusal(tmp_path, old, new)
+    assert found in message
+    assert str(tmp_path / "p.toml") in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'recognise = "asr"',
+            'recognise = "ear"',
+            "session.recognise is 'ear', expected one of ['asr', 'speech', 'text', 'thinker', 'turn_end']",
+        ),
+        (
+            'reply = "thinker"',
+            'reply = "mind"',
+            "session.reply is 'mind', expected one of ['asr', 'speech', 'text', 'thinker', 'turn_end']",
+        ),
+        (
+            'recognise = "asr"',
+            'recognise = "thinker"',
+            "session.recognise is thinker, which takes Prompt, expected Utterance",
+        ),
+        ('reply = "thinker"', 'reply = "text"', "session.reply is text, which takes TokenIds, expected Prompt"),
+        (
+            'judge_turn = "turn_end"',
+            'judge_turn = "asr"',
+            "session.judge_turn is asr, which takes Utterance, expected Heard",
+        ),
+        (
+            'next = "text"',
+            'next = "txt"',
+            "stage thinker has next = 'txt', expected one of ['asr', 'speech', 'text', 'thinker', 'turn_end']",
+        ),
+        ('next = "text"', 'next = "speech"', "stage thinker gives TokenIds, but its next, speech, takes Clause"),
+        ('next = "speech"', 'next = "text"', "stage text gives Clause, but its next, text, takes TokenIds"),
+        ('next = "speech"', 'next = "thinker"', "stage text gives Clause, but its next, thinker, takes Prompt"),
+        ('next = "speech"', "", "the reply ends at stage text, expected a stage that gives SpokenClause"),
+        ('next = "text"', "", "the reply ends at stage thinker, expected a stage that gives SpokenClause"),
+        (
+            'worker = "thinker"',
+            'worker = "voice"',
+            "worker voice runs thinker, text, speech, expected thinker alone in its process",
+        ),
+    ],
+)
+def test_a_graph_that_does_not_fit_is_refused_with_found_and_expected(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert refusal(tmp_path, old, new) == message
+
+
+def test_a_file_that_is_missing_or_not_text_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "missing.toml", tmp_path, tmp_path / "bytes.toml"):
+        with pytest.raises(ConfigError, match=str(path)):
+            load(path)
+
+
+STAGES = ("asr", "turn_end", "thinker", "text", "speech")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(nexts=st.lists(st.none() | st.sampled_from(STAGES), min_size=5, max_size=5))
+def test_a_file_whose_stages_form_a_loop_never_loads(tmp_path: Path, nexts: list[str | None]) -> None:
+    text = "\n".join(line for line in WHOLE.splitlines() if not line.startswith("next"))
+    for stage, following in zip(STAGES, nexts, strict=True):
+        if following is not None:
+            text = text.replace(f"[stages.{stage}]", f'[stages.{stage}]\nnext = "{following}"')
+    fits = [None, None, "text", "speech", None]
+    if nexts == fits:
+        assert loaded(tmp_path, text).chain("thinker") == ("thinker", "text", "speech")
+    else:
+        with pytest.raises(ConfigError):
+            loaded(tmp_path, text)
+
+
+def test_no_chain_of_a_loaded_file_is_longer_than_its_stages(tmp_path: Path) -> None:
+    config = loaded(tmp_path, WHOLE)
+    assert all(len(config.chain(stage)) <= len(config.stages) for stage in config.stages)
