@@ -97,6 +97,8 @@ def test_the_judge_of_turns_may_be_left_out(tmp_path: Path) -> None:
         ("[stages.asr]", "[session.turn]\nask_silence_ms = 0\n[stages.asr]", "Expected `int` >= 1"),
         ("[stages.asr]", "[session.turn]\nvoice_threshold = 1.1\n[stages.asr]", "Expected `float` <= 1"),
         ("[stages.asr]", "[session.turn]\nquiet_threshold = nan\n[stages.asr]", "Expected `float` >= 0"),
+        ("[stages.asr]", "[stages.asr]\nbatch = 0", "Expected `int` >= 1 - at `$.stages[...].batch`"),
+        ("[stages.asr]", "[stages.asr]\nmax_hold_ms = nan", "Expected `float` >= 0"),
         ("[stages.asr]", "[limits]\nsessions = 0\n[stages.asr]", "Expected `int` >= 1"),
         ('name = "p"', "name = ", "Invalid value (at line 2"),
         ('name = "p"', 'name = "p"\nname = "q"', "Cannot overwrite a value"),

@@ -1,8 +1,10 @@
 """Recognition: an utterance in, its transcript out. Moonshine on a SimpleScheduler, batched behind the gate."""
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
 from voice_runtime import assets
 from voice_runtime.audio.pcm import Samples, to_samples
@@ -20,8 +22,8 @@ RATE_HZ = 16_000
 class AsrSettings(StageSettings, frozen=True, tag="asr.moonshine", kw_only=True):
     """batch: most utterances recognised at once. max_hold_ms: longest wait for company that is on its way."""
 
-    batch: int = 2
-    max_hold_ms: float = 6.0
+    batch: Annotated[int, Meta(ge=1)] = 2
+    max_hold_ms: Annotated[float, Meta(ge=0, le=1_000)] = 6.0
 
 
 def prepare(utterance: Utterance) -> Samples:
