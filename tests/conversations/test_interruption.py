@@ -9,7 +9,7 @@ from tests.support.serving import Served, is_idle
 from tests.support.speech import synthesise
 from voice_runtime import client
 
-LONG = "Please count slowly from one to twenty."
+LONG = "Tell me a long story about a little dog."
 SETTLE_S = 0.5
 
 
@@ -41,14 +41,14 @@ async def test_speaking_over_the_agent_silences_it_and_gets_the_new_question_ans
     async with client.call(server.url) as caller:
         await speaking(caller)
         before = len(caller.received)
-        await caller.say(synthesise("What is the capital of France?", "flite"))
+        await caller.say(synthesise("What is the capital of Italy?", "flite"))
         flush = await caller.wait_for("flush", before)
         await caller.wait_for("reply_done", before, status="interrupted")
         done = await caller.wait_for("reply_done", before, status="completed")
 
     assert audio_after_flush(caller, flush) == []
     reply = "".join(event["text"] for event in caller.events("reply_text", before) if event["reply"] == done_id(done))
-    assert "Paris" in reply
+    assert "Rome" in reply
 
 
 def done_id(received: client.Received) -> str:
@@ -77,7 +77,7 @@ async def test_an_interrupt_before_the_first_sound_leaves_no_orphan_reply(server
         await caller.wait_for("reply_done", status="interrupted")
         since = len(caller.received)
         assert await settled(server) < SETTLE_S
-        await caller.send(type="text", text="What is the capital of France?")
+        await caller.send(type="text", text="What is the capital of Italy?")
         await caller.wait_for("reply_done", since, status="completed")
 
     assert caller.audio(), "the next question has no answer"
@@ -86,7 +86,7 @@ async def test_an_interrupt_before_the_first_sound_leaves_no_orphan_reply(server
 async def test_an_interrupt_while_nobody_speaks_changes_nothing(server: Served) -> None:
     async with client.call(server.url) as caller:
         await caller.send(type="interrupt")
-        await caller.send(type="text", text="What is the capital of France?")
+        await caller.send(type="text", text="What is the capital of Italy?")
         await caller.wait_for("reply_done", status="completed")
 
     assert not caller.events("flush")

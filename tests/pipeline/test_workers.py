@@ -49,23 +49,23 @@ async def test_a_killed_worker_fails_the_reply_and_comes_back(server: Served, wo
         await asyncio.to_thread(server.wait_ready)
         assert server.worker_pid(worker) != killed
         since = len(caller.received)
-        await caller.send(type="text", text="What is the capital of France?")
+        await caller.send(type="text", text="What is the capital of Italy?")
         await caller.wait_for("reply_done", since, status="completed")
 
 
 async def test_a_killed_recogniser_costs_the_utterance_and_not_a_reply_that_is_spoken(server: Served) -> None:
     async with client.call(server.url) as spoken_to, client.call(server.url) as speaker:
-        await spoken_to.send(type="text", text="What is the capital of France?")
+        await spoken_to.send(type="text", text="What is the capital of Italy?")
         await spoken_to.wait_for("reply_started")
         os.kill(server.worker_pid("recognition"), signal.SIGSTOP)  # so that it holds the utterance when it dies
-        await speaker.say(synthesise("What is the capital of France?", "flite"))
+        await speaker.say(synthesise("What is the capital of Italy?", "flite"))
         await speaker.wait_for("speech_stopped")
         kill(server, "recognition")
         await speaker.wait_for("error", code="stage_failed")
         await spoken_to.wait_for("reply_done", status="completed")
 
         await asyncio.to_thread(server.wait_ready)
-        await speaker.say(synthesise("What is the capital of France?", "flite"))
+        await speaker.say(synthesise("What is the capital of Italy?", "flite"))
         await speaker.wait_for("reply_done", status="completed")
 
 

@@ -55,11 +55,13 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
     listener = _listen(options.host, options.port)
     port = listener.getsockname()[1]
     folder = wire.runtime_folder(f"{config.name}-{port}" if options.supervise else config.name)
+    _check_assets()
     logger.info("listening on %s:%s, loading the models", options.host, port)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(wire.only_gateway(folder))
         if options.supervise:  # entered first: the pipeline is closed before its workers are ended
             await stack.enter_async_context(Supervisor(config, options.pipeline_file, folder))
         pipeline = await stack.enter_async_context(Pipeline(config, folder))
@@ -76,6 +78,12 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
 def address(host: str, port: int) -> str:
     name = "localhost" if host in ("127.0.0.1", "::1") else host
     return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
+
+
+def _check_assets() -> None:
+    """A damaged file is told here, once, and not by a worker that is started again and again."""
+    for asset in assets.ASSETS:
+        assets.verify(asset.name)
 
 
 async def _announce(pipeline: Pipeline, page: str, on_ready: Callable[[str], None]) -> None:

@@ -227,7 +227,7 @@ class Pipeline:
             return
         following = self._config.stages[stage].next
         if following is None:
-            request.listener(Chunk(request_id, item))
+            self._call(request.listener, Chunk(request_id, item))
         elif following in request.live:
             self._send(following, StreamChunk(request_id, item))
 
@@ -269,7 +269,15 @@ class Pipeline:
     def _tell(self, request: _Request, ended: Finished[Payload] | Failed) -> None:
         listener, request.listener = request.listener, None
         if listener is not None:
-            listener(ended)
+            self._call(listener, ended)
+
+    def _call(self, listener: Listener, message: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+        """Tell one session; its fault must not reach the others, which are read by the same task."""
+        try:
+            listener(message)
+        except Exception:
+            logger.exception("request %s: the session failed on a result", message.request_id)
+            self.abort(message.request_id)
 
     def _settle(self, request_id: str, request: _Request) -> None:
         """The one way out for a request: called whenever a stage has reported its end."""

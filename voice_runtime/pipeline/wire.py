@@ -1,6 +1,9 @@
 """What passes between the gateway and its workers: msgspec messages over one PAIR socket per worker and direction."""
 
+import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -103,10 +106,25 @@ def runtime_folder(name: str) -> Path:
         run = os.environ.get("XDG_RUNTIME_DIR")
         base = f"{run}/voice_runtime" if run else f"/tmp/voice_runtime-{os.getuid()}"
     folder = Path(base) / name
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise ConfigError(
-            f"{folder} has owner {found.st_uid} and mode {found.st_mode & 0o777:o}, expected ours and 700"
-        )
+    for private in (folder.parent, folder):
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = private.lstat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
+            mode = found.st_mode & 0o777
+            raise ConfigError(f"{private} has owner {found.st_uid} and mode {mode:o}, expected ours and 700")
     return folder
+
+
+@contextlib.contextmanager
+def only_gateway(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; a second gateway would take the first one's sockets away.
+
+    Raises:
+        ConfigError: another gateway holds it.
+    """
+    with (folder / "gateway.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another gateway uses {folder}, expected a VOICE_RUNTIME_DIR of our own") from None
+        yield

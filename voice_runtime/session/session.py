@@ -125,9 +125,10 @@ class Session:
                 if self._reply is not None and self._reply.id == reply:
                     self._reply.playout.reported(ms, time.monotonic())
             case Interrupt():
+                self._unrecognised = []
                 self._apply(Input.INTERRUPT)
             case TypedText(text):
-                self._typed = text
+                self._typed, self._unrecognised = text, []
                 self._apply(Input.TYPED)
             case _:
                 assert_never(event)
@@ -214,8 +215,13 @@ class Session:
         self._emit(SpeechStopped())
 
     def _drop_heard(self) -> None:
+        self._end_turn()
+        self._unrecognised = []
+
+    def _end_turn(self) -> None:
         self._activity.reset()
-        self._turn, self._unrecognised = [], []
+        self._turn = []
+        self._pauses += 1  # what Smart Turn may still say of the last pause is too late
 
     def _abort_reply(self) -> None:
         """One transaction: raise the epoch, abort every stage, tell the client to drop what it has buffered."""
@@ -233,8 +239,7 @@ class Session:
         self._turn_ms = {"end_of_turn": float(self._activity.silence_ms)}
         longest = int(self._settings.turn.longest_turn_s * 1000) // FRAME_MS
         self._unrecognised = (self._unrecognised + self._turn)[-longest:]
-        self._turn = []
-        self._activity.reset()
+        self._end_turn()
         utterance = Utterance(to_pcm(np.concatenate(self._unrecognised)))
 
         def recognised(result: Chunk[Payload] | Finished[Payload] | Failed) -> None:

@@ -88,7 +88,8 @@ class SglangEngine(Generic[P]):
         cpu_compat.prepare()
         import torch
 
-        torch.set_num_interop_threads(1)  # its default is one a core, whatever OMP_NUM_THREADS says
+        if torch.get_num_interop_threads() != 1:  # its default is one a core, whatever OMP_NUM_THREADS says
+            torch.set_num_interop_threads(1)
         from voice_runtime.sglang_backend.scheduler import QueueScheduler
         from voice_runtime.sglang_backend.server_args import server_args
 

@@ -1,6 +1,6 @@
 """The seam: SGLang's scheduler without its sockets. Imported only once `cpu_compat.prepare()` has run.
 
-Every upstream name that this folder touches is on the checked list, tests/architecture/sglang_names.txt.
+Every upstream name that this folder touches is on the checked list, tests/architecture/sglang_names.py.
 Source: sglang 0.5.15.post1, srt/managers/scheduler.py.
 """
 

@@ -74,18 +74,32 @@ def request_builder(settings: ThinkerSettings, folder: Path) -> Callable[[Prompt
         opening += [{"role": "user", "content": shot.user}, {"role": "assistant", "content": shot.assistant}]
     tokenizer: Any = None
 
+    def tokens_of(turns: list[dict[str, str]]) -> list[int]:
+        text = tokenizer.apply_chat_template(
+            opening + turns, chat_template=settings.chat_template, tokenize=False, add_generation_prompt=True
+        )
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def plain(text: str) -> str:
+        """A caller's words without the template's own marks: nobody types himself into another role."""
+        for mark in tokenizer.all_special_tokens:
+            text = text.replace(mark, " ")
+        return text
+
     def build_request(prompt: Prompt) -> Generate:
         nonlocal tokenizer
         if tokenizer is None:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(str(folder))
-        turns = [{"role": message.role, "content": message.text} for message in prompt.messages]
-        text = tokenizer.apply_chat_template(
-            opening + turns, chat_template=settings.chat_template, tokenize=False, add_generation_prompt=True
-        )
+        turns = [{"role": message.role, "content": plain(message.text)} for message in prompt.messages]
+        ids = tokens_of(turns)
+        while len(ids) + settings.max_new_tokens > settings.context_tokens and len(turns) > 1:
+            turns = turns[2:] if len(turns) > 2 else turns[1:]  # the oldest words go first
+            ids = tokens_of(turns)
         return Generate(
-            ids=tokenizer.encode(text, add_special_tokens=False),
+            ids=ids,
             max_new_tokens=settings.max_new_tokens,
             stop_ids=settings.stop_ids,
             temperature=settings.temperature,
