@@ -20,14 +20,15 @@ class TextSettings(StageSettings, frozen=True, tag="text.clauses", kw_only=True)
     model: whose tokenizer, as in the thinker's table.
     stop: strings that end the reply; they and what follows are not spoken.
     first_words: the first clause goes out after so many words even without punctuation, so that speech starts early.
-    min_words: a later clause ends at a comma only after so many words; sentences always end one.
+    min_words: a later clause ends at a comma only after so many words; sentences always end one. A clause is spoken by
+        itself, with an end's melody: at 5 a second recogniser misread 2.7 % of the words, at 12 as few as uncut, 2.2 %.
     max_words: no clause is longer.
     """
 
     model: str = DEFAULT_MODEL
     stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     first_words: Annotated[int, Meta(ge=1)] = 6
-    min_words: Annotated[int, Meta(ge=1)] = 5
+    min_words: Annotated[int, Meta(ge=1)] = 12
     max_words: Annotated[int, Meta(ge=1)] = 24
 
 
