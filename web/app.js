@@ -225,7 +225,9 @@ function begin(withMicrophone) {
 
 page.talk.onclick = () => (call ? call.end() : begin(true));
 page.interrupt.onclick = () => call?.send({ type: "interrupt" });
-document.onkeydown = ({ key }) => key === "Escape" && page.interrupt.click(); // a disabled button ignores it
+document.addEventListener("keydown", ({ key }) => {
+  if (key === "Escape") page.interrupt.click(); // a disabled button ignores it
+});
 page.ask.onsubmit = (event) => {
   event.preventDefault();
   if (!call) begin(false);
