@@ -74,6 +74,16 @@ async def test_audio_faster_than_real_time_is_refused_by_name(server: Served) ->
         assert socket.close_reason == "too_much_audio"
 
 
+async def test_a_flood_of_events_is_refused_by_name(server: Served) -> None:
+    async with connect(f"{server.url}/v1/pcm") as socket:
+        await socket.recv()
+        with contextlib.suppress(ConnectionClosed):
+            for _ in range(2_000):
+                await socket.send('{"type":"interrupt"}')
+        await socket.wait_closed()
+        assert socket.close_reason == "too_many_events"
+
+
 async def test_audio_in_pieces_of_any_odd_size_is_heard_like_audio_in_frames(server: Served) -> None:
     from tests.support.speech import synthesise
     from voice_runtime.audio.pcm import to_pcm

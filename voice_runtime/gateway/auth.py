@@ -60,7 +60,8 @@ class Access:
 
     def _check_token(self, authorization: str, in_query: str) -> None:
         assert self.token is not None
-        given = authorization.removeprefix("Bearer ") or in_query
+        scheme, _, credentials = authorization.partition(" ")
+        given = credentials if scheme.lower() == "bearer" else in_query
         if not hmac.compare_digest(_bytes(given), _bytes(self.token)):
             raise PeerError("bad_token", "token is missing or wrong, expected the one that the server was started with")
 

@@ -40,6 +40,14 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     longest_turn_s: Seconds = 29.0
     stalled_s: Seconds = 1.0
 
+    def __post_init__(self) -> None:
+        if self.quiet_threshold > self.voice_threshold:
+            raise ValueError(f"quiet_threshold is {self.quiet_threshold}, expected at most {self.voice_threshold}")
+        if self.likely_end_silence_ms > self.end_silence_ms:
+            raise ValueError(
+                f"likely_end_silence_ms is {self.likely_end_silence_ms}, expected at most {self.end_silence_ms}"
+            )
+
 
 class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a session does with the stages.
@@ -86,6 +94,8 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """The stages that a request passes from `entry` to the session."""
         chain = [entry]
         while (following := self.stages[chain[-1]].next) is not None:
+            if following in chain:
+                raise ConfigError(f"stage {chain[-1]} leads back to {following}, expected a chain that ends")
             chain.append(following)
         return tuple(chain)
 

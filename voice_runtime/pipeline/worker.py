@@ -14,7 +14,6 @@ import zmq
 from voice_runtime.pipeline import pools, wire
 from voice_runtime.pipeline.config import PipelineConfig
 from voice_runtime.pipeline.registry import build
-from voice_runtime.schedulers.messages import Failed, NewRequest, describe
 from voice_runtime.stages.base import Stage
 
 logger = logging.getLogger(__name__)
@@ -79,13 +78,7 @@ class _Link:
             if isinstance(message, wire.Welcome):
                 _end_with(message.pid)
                 continue
-            try:
-                stages[message.stage].receive(message.message)
-            except Exception as error:
-                if not isinstance(message.message, NewRequest):
-                    raise
-                failed = Failed(message.message.request_id, describe(error))
-                self.send(wire.FromStage(message.stage, failed))
+            stages[message.stage].receive(message.message)
 
 
 def _deliver(name: str, stage: Stage, link: _Link) -> None:

@@ -34,10 +34,12 @@ class Inbox(Generic[P]):
         """Queue `message`. Never blocks.
 
         Raises:
-            QueueFullError: `limit` messages wait already.
+            QueueFullError: `limit` messages wait already, or the scheduler has stopped.
             ValueError: a `NewRequest` has the id of a live request.
         """
         with self._changed:
+            if self._closed:
+                raise QueueFullError("the inbox is closed, expected a scheduler that runs")
             match message:
                 case Abort(request_id):
                     self._abort(request_id)

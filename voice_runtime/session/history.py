@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from voice_runtime.stages.payloads import Message, Prompt
 
+# Longer than a minute of speech. A caller whose answers fail again and again speaks one ever longer message.
+LONGEST_MESSAGE_CHARACTERS = 2_000
+
 
 @dataclass(slots=True)
 class History:
@@ -19,7 +22,7 @@ class History:
         """The caller's words. Words after an answer of which nothing was heard continue the same message."""
         if self.messages and self.messages[-1].role == "user":
             text = f"{self.messages.pop().text} {text}"
-        self.messages.append(Message("user", text))
+        self.messages.append(Message("user", text[-LONGEST_MESSAGE_CHARACTERS:]))
 
     def add_agent(self, heard: str) -> None:
         if heard:

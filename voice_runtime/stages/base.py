@@ -1,5 +1,7 @@
 """A stage: one model behind one scheduler, with the adapters between them and the wire's payloads."""
 
+import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +10,12 @@ from typing import Any
 
 import msgspec
 
+from voice_runtime.errors import QueueFullError
 from voice_runtime.schedulers.base import Scheduler
 from voice_runtime.schedulers.messages import Failed, Finished, Inbound, NewRequest, Outbound, describe
 from voice_runtime.stages.payloads import Payload
+
+logger = logging.getLogger(__name__)
 
 
 class StageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
@@ -32,11 +37,22 @@ class BuildCount:
         self._count = 0
 
     def __call__(self) -> int:
-        return self._count
-
-    def add(self, n: int) -> None:
         with self._lock:
-            self._count += n
+            return self._count
+
+    def accept(self) -> None:
+        """One more is being built."""
+        with self._lock:
+            self._count += 1
+
+    @contextlib.contextmanager
+    def done(self) -> Iterator[None]:
+        """It is put, or given up, in here: nobody sees it in the inbox and still counted, as company for itself."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._count -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +88,10 @@ class Stage:
     def receive(self, message: Inbound[Payload]) -> None:
         """Accept a message from the wire. Never blocks on the model."""
         if self.prepare is None:
-            self.scheduler.inbox.put(message)
+            self._put(message)
             return
         if isinstance(message, NewRequest):
-            self.building.add(1)
+            self.building.accept()
         # What follows a request passes through the same queue, so that an abort cannot overtake its request.
         self._preparer.submit(self._put_prepared, message)
 
@@ -91,14 +107,27 @@ class Stage:
     def _put_prepared(self, message: Inbound[Payload]) -> None:
         assert self.prepare is not None
         if not isinstance(message, NewRequest):
-            self.scheduler.inbox.put(message)
+            self._put(message)
             return
         try:
-            self.scheduler.inbox.put(NewRequest(message.request_id, self.prepare(message.payload)))
+            prepared = NewRequest(message.request_id, self.prepare(message.payload))
         except Exception as error:
-            self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
-        finally:
-            self.building.add(-1)
+            with self.building.done():
+                self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
+        else:
+            with self.building.done():
+                self._put(prepared)
+
+    def _put(self, message: Inbound[Any]) -> None:
+        """Into the inbox; when that is full, the request ends."""
+        try:
+            self.scheduler.inbox.put(message)
+        except QueueFullError as error:
+            logger.warning("request %s: %s", message.request_id, error)
+            if isinstance(message, NewRequest):
+                self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
+            else:
+                self.scheduler.abort(message.request_id)
 
     def _await_warm_up(self) -> None:
         for message in self.results():

@@ -67,6 +67,14 @@ def build(settings: ThinkerSettings) -> Stage:
     return Stage(ArScheduler(engine, TokenIds), warm_up=[warm_up])
 
 
+def without_oldest(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+    """A conversation without its oldest question and answer; of a single message, its second half."""
+    if len(turns) > 1:
+        return turns[2:] or turns[1:]
+    text = turns[0]["content"]
+    return [{**turns[0], "content": text[len(text) // 2 + 1 :]}]
+
+
 def request_builder(settings: ThinkerSettings, folder: Path) -> Callable[[Prompt], Generate]:
     """Conversation -> prompt tokens, by the chat template. The tokenizer is loaded on first use."""
     opening = [{"role": "system", "content": settings.instructions}] if settings.instructions else []
@@ -95,8 +103,8 @@ def request_builder(settings: ThinkerSettings, folder: Path) -> Callable[[Prompt
             tokenizer = AutoTokenizer.from_pretrained(str(folder))
         turns = [{"role": message.role, "content": plain(message.text)} for message in prompt.messages]
         ids = tokens_of(turns)
-        while len(ids) + settings.max_new_tokens > settings.context_tokens and len(turns) > 1:
-            turns = turns[2:] if len(turns) > 2 else turns[1:]  # the oldest words go first
+        while len(ids) + settings.max_new_tokens > settings.context_tokens and turns[-1]["content"]:
+            turns = without_oldest(turns)
             ids = tokens_of(turns)
         return Generate(
             ids=ids,

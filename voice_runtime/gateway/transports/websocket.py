@@ -16,23 +16,29 @@ from voice_runtime.session.session import AgentAudio, Session
 logger = logging.getLogger(__name__)
 MOST_MESSAGE_BYTES = 1 << 20
 # Caller audio may come faster than real time for a moment (a stalled network catching up), not for long.
-AUDIO_BURST_S = 10.0
+BURST_S = 10.0
+EVENT_S = 0.02  # what an event counts for: 50 a second; a client reports what it has played 10 times a second
+SMALLEST_AUDIO_S = 0.001  # what a message counts for, however little is in it
 MOST_BAD_EVENTS = 20
 
 
 @dataclass(slots=True)
-class AudioAllowance:
-    """A leaky bucket of caller audio: real time on average, `AUDIO_BURST_S` ahead of it at most. Sans-IO."""
+class Allowance:
+    """A leaky bucket: real time on average, `BURST_S` ahead of it at most. Sans-IO.
 
+    code: of the error when it is overdrawn: "too_much_audio" or "too_many_events".
+    """
+
+    code: str
     since_s: float
     received_s: float = 0.0
 
     def take(self, seconds: float, now_s: float) -> None:
-        """Raises PeerError too_much_audio."""
-        self.received_s = max(self.received_s, now_s - self.since_s - AUDIO_BURST_S) + seconds
+        """Raises PeerError."""
+        self.received_s = max(self.received_s, now_s - self.since_s - BURST_S) + seconds
         ahead_s = self.received_s - (now_s - self.since_s)
-        if ahead_s > AUDIO_BURST_S:
-            raise PeerError("too_much_audio", f"audio is {ahead_s:.1f} s ahead, expected at most {AUDIO_BURST_S:g} s")
+        if ahead_s > BURST_S:
+            raise PeerError(self.code, f"{ahead_s:.1f} s ahead of real time, expected at most {BURST_S:g} s")
 
 
 async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: float, session_s: float) -> None:
@@ -58,7 +64,8 @@ async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: floa
 
 
 async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec, input_hz: int) -> None:
-    allowance = AudioAllowance(time.monotonic())
+    sound = Allowance("too_much_audio", time.monotonic())
+    events = Allowance("too_many_events", time.monotonic())
     bad_events = 0
     while True:
         message = await socket.receive()
@@ -69,9 +76,10 @@ async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec,
             raise PeerError("message_too_big", f"message is over {MOST_MESSAGE_BYTES} bytes")
         if data is not None:
             audio = codec.receive_bytes(data)
-            allowance.take(audio.samples.size / input_hz, time.monotonic())
+            sound.take(max(SMALLEST_AUDIO_S, audio.samples.size / input_hz), time.monotonic())
             session.receive(audio)
             continue
+        events.take(EVENT_S, time.monotonic())
         try:
             session.receive(codec.receive_text(text or ""))
         except PeerError as error:
