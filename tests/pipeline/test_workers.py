@@ -1,15 +1,18 @@
 """Worker processes: one-thread pools, lower priority, and what their death costs."""
 
 import asyncio
+import contextlib
 import os
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.serving import Served, descendants, is_idle, serving, started
+from tests.support.serving import Served, descendants, is_idle, running, serving, started
 from tests.support.speech import synthesise
 from voice_runtime import client
+from voice_runtime.cli import default_pipeline
 
 LONG = "Tell me a long story about a little dog."
 
@@ -97,6 +100,26 @@ def test_a_server_that_is_told_to_stop_ends_its_workers_and_exits_cleanly() -> N
         _, alive = psutil.wait_procs(children, timeout=5)
         assert not alive
         assert "Traceback" not in "".join(server.log)
+
+
+async def test_the_parts_can_be_started_one_by_one_and_workers_end_with_their_gateway(tmp_path: Path) -> None:
+    pipeline, folder = str(default_pipeline()), {"VOICE_RUNTIME_DIR": str(tmp_path)}
+    with contextlib.ExitStack() as parts:
+        # Two workers before the gateway, one after it: the order does not matter.
+        workers = [parts.enter_context(running("worker", pipeline, stage, **folder)) for stage in ("asr", "speech")]
+        gateway = parts.enter_context(running("gateway", pipeline, "--port", "0", **folder))
+        workers.append(parts.enter_context(running("worker", pipeline, "thinker", **folder)))
+        gateway.poll(lambda: gateway.port, "the gateway listens")
+        gateway.wait_ready()
+        async with client.call(gateway.url) as caller:
+            await caller.send(type="text", text="What is the capital of Italy?")
+            await caller.wait_for("reply_done", status="completed")
+        with running("gateway", pipeline, "--port", "0", **folder) as second:
+            assert second.process.wait(30) == 1
+            assert "another gateway" in "".join(second.log)
+        gateway.process.kill()
+        for worker in workers:
+            worker.process.wait(5)
 
 
 def test_nothing_is_held_when_nobody_calls(server: Served) -> None:

@@ -106,17 +106,27 @@ def serving(pipeline: Path | None = None, **environment: str) -> Iterator[Served
 @contextlib.contextmanager
 def started(pipeline: Path | None = None, **environment: str) -> Iterator[Served]:
     """The same without waiting until it is ready; `port` is known."""
-    command = [sys.executable, "-m", "voice_runtime.cli", "serve", str(pipeline or default_pipeline()), "--port", "0"]
+    with running("serve", str(pipeline or default_pipeline()), "--port", "0", **environment) as server:
+        server.poll(lambda: server.port or server.process.poll() is not None, "the server listens", START_S)
+        if server.process.poll() is not None:
+            raise RuntimeError(f"the server ended with {server.process.returncode}: {''.join(server.log[-20:])}")
+        yield server
+
+
+@contextlib.contextmanager
+def running(*arguments: str, **environment: str) -> Iterator[Served]:
+    """`voice-runtime` with these arguments, ended with the context."""
     process = subprocess.Popen(
-        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-m", "voice_runtime.cli", *arguments],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     server = Served(process)
     reader = threading.Thread(target=_read, args=(server,), name="server log", daemon=True)
     reader.start()
     try:
-        server.poll(lambda: server.port or process.poll() is not None, "the server listens", START_S)
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with {process.returncode}: {''.join(server.log[-20:])}")
         yield server
     finally:
         if process.poll() is None:

@@ -36,7 +36,8 @@ def count() -> dict[str, int]:
     if (torch := sys.modules.get("torch")) is not None:
         pools["torch"] = torch.get_num_threads()
         pools["torch_interop"] = torch.get_num_interop_threads()
-    pools["native"] = 1 + _unnamed_threads() - threading.active_count() - _at_import()
+    # Python's own threads come and go meanwhile: the fewest of a few looks is what stays.
+    pools["native"] = 1 + min(_foreign_threads() for _ in range(5)) - _at_import()
     return pools
 
 
@@ -45,8 +46,8 @@ def _at_import() -> int:
     return int("onnxruntime" in sys.modules)
 
 
-def _unnamed_threads() -> int:
-    """Threads that have the process's own name: Python's, and those of libraries that do not name theirs."""
-    names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+def _foreign_threads() -> int:
+    """Threads that have the process's own name and are not Python's: of libraries that do not name theirs."""
     own = Path("/proc/self/comm").read_text()
-    return names.count(own)
+    unnamed = {int(task.name) for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == own}
+    return len(unnamed - {thread.native_id for thread in threading.enumerate()})

@@ -1,28 +1,21 @@
 """The pipeline as the session sees it: requests in, results out, one abort for all stages. Runs on the event loop.
 
-Every worker is reached through two sockets. Results pass through here on their way to the next stage, so that an abort
+Results pass through here on their way to the next stage, so that an abort
 or a dead worker is dealt with in one place.
 """
 
 import asyncio
 import itertools
 import logging
-import os
-import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
-import msgspec
-import psutil
-import zmq
-import zmq.asyncio
-
 from voice_runtime.errors import QueueFullError, StageDiedError
-from voice_runtime.pipeline import wire
 from voice_runtime.pipeline.config import PipelineConfig
+from voice_runtime.pipeline.link import Contexts, WorkerLink
 from voice_runtime.schedulers.messages import (
     Abort,
     Aborted,
@@ -55,7 +48,8 @@ class Marks:
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-Listener = Callable[[Chunk[Payload] | Finished[Payload] | Failed], None]
+Result = Chunk[Payload] | Finished[Payload] | Failed
+Listener = Callable[[Result], None]
 
 
 @dataclass(slots=True)
@@ -70,20 +64,6 @@ class _Request:
     settled: asyncio.Future[None]
 
 
-@dataclass(slots=True)
-class _Worker:
-    name: str
-    stages: list[str]
-    generation: int = 0
-    pid: int | None = None
-    ready: bool = False
-    pidfd: int | None = None
-    pools: dict[str, int] = field(default_factory=dict)
-    sender: zmq.Socket[bytes] | None = None
-    receiver: zmq.asyncio.Socket | None = None
-    reader: asyncio.Task[None] | None = None
-
-
 class Pipeline:
     """Routes requests through the stages of a pipeline file. All methods are for the event loop's thread.
 
@@ -92,31 +72,32 @@ class Pipeline:
 
     def __init__(self, config: PipelineConfig, folder: Path) -> None:
         self._config = config
-        self._folder = folder
-        self._context = zmq.asyncio.Context()
-        self._plain_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.shadow(self._context.underlying)
-        self._workers = {name: _Worker(name, stages) for name, stages in config.workers().items()}
+        self._contexts = Contexts()
+        self._readers = asyncio.TaskGroup()
+        self._links = {
+            name: WorkerLink(name, stages, folder, self._receive, self._worker_changed)
+            for name, stages in config.workers().items()
+        }
         self._requests: dict[str, _Request] = {}
         self._inquiries: dict[str, asyncio.Future[Mapping[str, int]]] = {}
         self._numbers = itertools.count()
         self._ready_changed = asyncio.Event()
-        self._readers = asyncio.TaskGroup()
 
     async def __aenter__(self) -> "Pipeline":
         """Listen for the workers. They may start before or after."""
         await self._readers.__aenter__()
-        for worker in self._workers.values():
-            self._bind(worker)
+        for link in self._links.values():
+            link.open(self._contexts, self._readers)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Drop every request and close the sockets; the workers end when this process does."""
         for request_id in list(self._requests):
             self._give_up(request_id, "the pipeline has stopped")
-        for worker in self._workers.values():
-            self._unbind(worker)
+        for link in self._links.values():
+            link.close()
         await self._readers.__aexit__(None, None, None)
-        self._context.destroy(linger=0)
+        self._contexts.close()
 
     def new_id(self) -> str:
         """A request id that was never used; all have the same length."""
@@ -158,13 +139,11 @@ class Pipeline:
     def health(self) -> dict[str, str]:
         """Stage -> "ready" or "starting" (also after its worker has died, until the next one is warm)."""
         return {
-            stage: "ready" if worker.ready else "starting"
-            for worker in self._workers.values()
-            for stage in worker.stages
+            stage: "ready" if link.is_ready else "starting" for link in self._links.values() for stage in link.stages
         }
 
     async def wait_ready(self) -> None:
-        while not all(worker.ready for worker in self._workers.values()):
+        while not all(link.is_ready for link in self._links.values()):
             self._ready_changed.clear()
             await self._ready_changed.wait()
 
@@ -175,14 +154,11 @@ class Pipeline:
         return {
             "requests": len(self._requests),
             "stages": {name: task.result() for name, task in stages.items()},
-            "workers": {worker.name: _process(worker) for worker in self._workers.values()},
+            "workers": {name: link.facts() for name, link in self._links.items()},
         }
 
-    def has_requests(self) -> bool:
-        return bool(self._requests)
-
     async def _inquire(self, stage: str) -> Mapping[str, int] | None:
-        if not self._worker_of(stage).ready:
+        if not self._link_of(stage).is_ready:
             return None
         request_id = self.new_id()
         answer: asyncio.Future[Mapping[str, int]] = asyncio.get_running_loop().create_future()
@@ -271,7 +247,7 @@ class Pipeline:
         if listener is not None:
             self._call(listener, ended)
 
-    def _call(self, listener: Listener, message: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+    def _call(self, listener: Listener, message: Result) -> None:
         """Tell one session; its fault must not reach the others, which are read by the same task."""
         try:
             listener(message)
@@ -289,114 +265,30 @@ class Pipeline:
 
     # Workers
 
-    def _worker_of(self, stage: str) -> _Worker:
-        return self._workers[self._config.stages[stage].worker]
+    def _link_of(self, stage: str) -> WorkerLink:
+        return self._links[self._config.stages[stage].worker]
 
     def _send(self, stage: str, message: Inbound[Payload]) -> None:
-        worker = self._worker_of(stage)
+        """Send, or have the request fail: not at once, since the caller may still be opening it at its other stages."""
         try:
-            if worker.pid is None or worker.sender is None:
-                raise StageDiedError(f"worker {worker.name} is not running")
-            worker.sender.send(wire.encode(wire.ToStage(stage, message)), zmq.NOBLOCK)
-        except zmq.Again:
-            full = QueueFullError(f"{wire.HIGH_WATER_MARK} messages wait for stage {stage}, the limit")
-            self._lost(stage, message.request_id, full)
-        except StageDiedError as error:
-            self._lost(stage, message.request_id, error)
+            self._link_of(stage).send(stage, message)
+        except (QueueFullError, StageDiedError) as error:
+            request = self._requests.get(message.request_id)
+            if request is not None and stage in request.live:
+                request.live.discard(stage)
+                asyncio.get_running_loop().call_soon(self._fail_unsent, message.request_id, describe(error))
 
-    def _lost(self, stage: str, request_id: str, error: Exception) -> None:
-        """The stage did not get a message: the request cannot go on."""
-        request = self._requests.get(request_id)
-        if request is not None and stage in request.live:
-            request.live.discard(stage)
-            # Not at once: the caller may still be opening the request at its other stages.
-            asyncio.get_running_loop().call_soon(self._fail_later, request_id, describe(error))
-
-    def _fail_later(self, request_id: str, error: str) -> None:
+    def _fail_unsent(self, request_id: str, error: str) -> None:
         if (request := self._requests.get(request_id)) is not None:
             self._fail(request_id, request, error)
 
-    def _bind(self, worker: _Worker) -> None:
-        worker.generation += 1
-        worker.sender = wire.open_pair(self._plain_context)
-        worker.receiver = self._context.socket(zmq.PAIR)
-        for socket, direction in ((worker.sender, "in"), (worker.receiver, "out")):
-            socket.set(zmq.LINGER, 0)
-            socket.set(zmq.RCVHWM, wire.HIGH_WATER_MARK)
-            socket.bind(wire.address(self._folder, worker.name, direction))
-        worker.reader = self._readers.create_task(self._read(worker, worker.receiver), name=f"read {worker.name}")
-
-    def _unbind(self, worker: _Worker) -> None:
-        """Close the sockets with all that a dead worker has left in them."""
-        if worker.pidfd is not None:
-            asyncio.get_running_loop().remove_reader(worker.pidfd)
-            os.close(worker.pidfd)
-        if worker.reader is not None:
-            worker.reader.cancel()
-        for socket in (worker.sender, worker.receiver):
-            if socket is not None:
-                socket.close()
-        worker.pid, worker.pidfd, worker.ready = None, None, False
-        worker.sender, worker.receiver, worker.reader = None, None, None
-
-    async def _read(self, worker: _Worker, receiver: zmq.asyncio.Socket) -> None:
-        while True:
-            data = await receiver.recv()
-            try:
-                message = wire.decode_from_worker(data)
-            except msgspec.DecodeError as error:
-                logger.error("worker %s: %s; expected a message of ours, so it is ended", worker.name, error)
-                if worker.pid is not None:
-                    os.kill(worker.pid, signal.SIGKILL)
-                return
-            match message:
-                case wire.Hello(_, pid):
-                    self._greet(worker, pid)
-                case wire.Ready(_, pools):
-                    worker.pools = pools
-                    worker.ready = True
-                    self._ready_changed.set()
-                case wire.FromStage(stage, outbound):
-                    self._receive(stage, outbound)
-                case _:
-                    assert_never(message)
-
-    def _greet(self, worker: _Worker, pid: int) -> None:
-        try:
-            worker.pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            self._died(worker)
+    def _worker_changed(self, link: WorkerLink) -> None:
+        """A worker has become ready, or has ended: then what it held fails."""
+        self._ready_changed.set()
+        if link.is_ready:
             return
-        worker.pid = pid
-        asyncio.get_running_loop().add_reader(worker.pidfd, self._died, worker)
-        assert worker.sender is not None
-        worker.sender.send(wire.encode(wire.Welcome(os.getpid())), zmq.NOBLOCK)
-
-    def _died(self, worker: _Worker) -> None:
-        """Fail what the worker held and listen for its successor on fresh sockets."""
-        logger.error("worker %s (pid %s) has ended", worker.name, worker.pid)
-        self._unbind(worker)
-        self._bind(worker)
-        error = describe(StageDiedError(f"worker {worker.name} has ended"))
+        error = describe(StageDiedError(f"worker {link.name} has ended"))
         for request_id, request in list(self._requests.items()):
-            if request.live.intersection(worker.stages):
-                request.live.difference_update(worker.stages)
+            if request.live.intersection(link.stages):
+                request.live.difference_update(link.stages)
                 self._fail(request_id, request, error)
-
-
-def _process(worker: _Worker) -> dict[str, Any] | None:
-    if worker.pid is None:
-        return None
-    try:
-        process = psutil.Process(worker.pid)
-        return {
-            "pid": worker.pid,
-            "generation": worker.generation,
-            "rss_bytes": process.memory_info().rss,
-            "nice": process.nice(),
-            "handles": process.num_fds(),
-            "threads": process.num_threads(),
-            "pools": worker.pools,
-        }
-    except psutil.NoSuchProcess:
-        return None

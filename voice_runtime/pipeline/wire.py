@@ -5,6 +5,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import zmq
@@ -26,6 +27,9 @@ from voice_runtime.stages.payloads import Payload
 
 # Messages that may wait in a socket. A reply is a few hundred; a full queue means that the other side has stopped.
 HIGH_WATER_MARK = 10_000
+
+
+S = TypeVar("S", bound=zmq.Socket[Any])
 
 
 class ToStage(msgspec.Struct, frozen=True, tag=True):
@@ -85,7 +89,8 @@ def address(folder: Path, worker: str, direction: str) -> str:
     return f"ipc://{folder}/{worker}.{direction}"
 
 
-def open_pair(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+def open_pair(context: zmq.Context[S]) -> S:
+    """A PAIR socket of the context's own kind, plain or asyncio."""
     socket = context.socket(zmq.PAIR)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.SNDHWM, HIGH_WATER_MARK)

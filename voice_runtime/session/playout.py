@@ -85,10 +85,6 @@ class Playout:
         return self._sent * 1000 / self.rate_hz
 
     @property
-    def has_clauses(self) -> bool:
-        return bool(self._clauses)
-
-    @property
     def appended_s(self) -> float:
         return self._appended / self.rate_hz
 

@@ -9,16 +9,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, assert_never
 
-import numpy as np
-
-from voice_runtime.audio.pcm import Samples, to_pcm, to_samples
-from voice_runtime.audio.resample import Resampler
+from voice_runtime.audio.pcm import Samples
 from voice_runtime.models.vad import VadStream
 from voice_runtime.pipeline.config import SessionSettings
-from voice_runtime.pipeline.runtime import Marks, Pipeline
+from voice_runtime.pipeline.runtime import Pipeline, Result
 from voice_runtime.schedulers.messages import Chunk, Failed, Finished
 from voice_runtime.session.events import (
     CallerAudio,
@@ -37,15 +34,14 @@ from voice_runtime.session.events import (
     TranscriptReady,
     TypedText,
 )
+from voice_runtime.session.hearing import Hearing
 from voice_runtime.session.history import History
 from voice_runtime.session.playout import Playout
+from voice_runtime.session.reply import Reply
 from voice_runtime.session.turn import Effect, Input, State, TurnMachine
-from voice_runtime.session.voice_activity import FRAME_MS, FRAME_SAMPLES, VoiceActivity
 from voice_runtime.stages.payloads import Heard, Payload, SpokenClause, Transcript, TurnEnd, Utterance
 
 logger = logging.getLogger(__name__)
-VAD_HZ = 16_000
-SMART_TURN_S = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +50,6 @@ class AgentAudio:
 
     epoch: int
     pcm: bytes
-
-
-@dataclass(slots=True)
-class _Reply:
-    """A reply that is being made or played."""
-
-    id: str
-    request_id: str
-    playout: Playout
-    resampler: Resampler
-    asked_s: float  # when the thinker was asked
-    marks: Marks = field(default_factory=Marks)
-    spent_ms: dict[str, float] = field(default_factory=dict)  # until the first frame was sent; empty before
 
 
 class Session:
@@ -90,23 +73,16 @@ class Session:
         self.epoch = 0
         self._pipeline = pipeline
         self._settings = settings
-        self._vad = vad
         self._output_hz = output_hz
         self._on_reply_done = on_reply_done
         self._machine = TurnMachine()
-        self._activity = VoiceActivity(settings.turn)
+        self._hearing = Hearing(settings.turn, vad, input_hz)
         self._history = History(settings.history_turns)
-        self._to_vad = Resampler(input_hz, VAD_HZ)
-        self._rest = np.zeros(0, np.float32)  # of a VAD frame
-        self._pre_roll: deque[Samples] = deque(maxlen=max(1, settings.turn.pre_roll_ms // FRAME_MS))
-        self._turn: list[Samples] = []
-        self._unrecognised: list[Samples] = []  # a turn whose recognition is under way or was cut off by more speech
         self._typed = ""
         self._requests: set[str] = set()
-        self._reply: _Reply | None = None
+        self._reply: Reply | None = None
         self._outputs: deque[SessionEvent] = deque()
         self._numbers = itertools.count(1)
-        self._pauses = 0
         self._last_audio_s = 0.0
         self._turn_ms: dict[str, float] = {}  # stage -> ms of the present turn, up to the thinker
 
@@ -125,10 +101,11 @@ class Session:
                 if self._reply is not None and self._reply.id == reply:
                     self._reply.playout.reported(ms, time.monotonic())
             case Interrupt():
-                self._unrecognised = []
+                self._hearing.recognised()
                 self._apply(Input.INTERRUPT)
             case TypedText(text):
-                self._typed, self._unrecognised = text, []
+                self._hearing.recognised()
+                self._typed = text
                 self._apply(Input.TYPED)
             case _:
                 assert_never(event)
@@ -150,17 +127,15 @@ class Session:
         if self._outputs:
             return self._outputs.popleft()
         reply = self._reply
-        if reply is None or (frame := reply.playout.next_frame(now_s)) is None:
+        if reply is None or (frame := reply.next_frame(now_s)) is None:
             return None
-        if not reply.spent_ms:
-            reply.spent_ms = self._spent_ms(reply, now_s)
         return AgentAudio(reply.playout.epoch, frame)
 
     def wait_s(self) -> float:
         """Seconds until `next_output` may have something without a wake-up; inf when only an event can bring it."""
         now_s = time.monotonic()
         wait_s = self._reply.playout.wait_s(now_s) if self._reply is not None else float("inf")
-        if self._activity.in_turn:
+        if self._hearing.activity.in_turn:
             wait_s = min(wait_s, max(0.0, self._last_audio_s + self._settings.turn.stalled_s - now_s))
         return wait_s
 
@@ -168,39 +143,21 @@ class Session:
 
     def _hear(self, samples: Samples) -> None:
         self._last_audio_s = time.monotonic()
-        pending = np.concatenate([self._rest, self._to_vad.push(samples)])
-        whole = len(pending) - len(pending) % FRAME_SAMPLES
-        self._rest = pending[whole:]
-        for frame in np.split(pending[:whole], whole // FRAME_SAMPLES) if whole else ():
-            self._hear_frame(frame)
+        for frame in self._hearing.frames(samples):
+            inputs = self._hearing.push(frame, agent_speaks=self.state in (State.THINKING, State.SPEAKING))
+            if (pause := self._hearing.pause()) is not None and self._settings.judge_turn is not None:
+                self._ask_turn_end(self._settings.judge_turn, *pause)
+            for given in inputs:
+                self._apply(given)
 
-    def _hear_frame(self, frame: Samples) -> None:
-        inputs = self._activity.push(self._vad.push(frame), agent_speaks=self.state in (State.THINKING, State.SPEAKING))
-        if Input.VOICE in inputs and not self._turn:
-            self._turn = list(self._pre_roll)
-        if self._activity.in_turn or inputs:
-            self._turn.append(frame)
-        self._pre_roll.append(frame)
-        if Input.SILENCE in inputs:
-            self._pauses += 1
-        if self._activity.asks:
-            self._ask_turn_end()
-        for given in inputs:
-            self._apply(given)
-
-    def _ask_turn_end(self) -> None:
-        if self._settings.judge_turn is None:
-            return
-        frames = self._turn[-SMART_TURN_S * 1000 // FRAME_MS :]
-        pause = self._pauses
-
-        def judged(result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+    def _ask_turn_end(self, stage: str, pause: int, pcm: bytes) -> None:
+        def judged(result: Result) -> None:
             self._requests.discard(result.request_id)
-            if isinstance(result, Finished) and isinstance(result.result, TurnEnd) and pause == self._pauses:
-                for given in self._activity.judged(result.result.probability):
+            if isinstance(result, Finished) and isinstance(result.result, TurnEnd):
+                for given in self._hearing.judged(pause, result.result.probability):
                     self._apply(given)
 
-        self._submit(self._settings.judge_turn, Heard(to_pcm(np.concatenate(frames))), judged)
+        self._submit(stage, Heard(pcm), judged)
 
     # The turn machine's effects
 
@@ -215,13 +172,7 @@ class Session:
         self._emit(SpeechStopped())
 
     def _drop_heard(self) -> None:
-        self._end_turn()
-        self._unrecognised = []
-
-    def _end_turn(self) -> None:
-        self._activity.reset()
-        self._turn = []
-        self._pauses += 1  # what Smart Turn may still say of the last pause is too late
+        self._hearing.drop()
 
     def _abort_reply(self) -> None:
         """One transaction: raise the epoch, abort every stage, tell the client to drop what it has buffered."""
@@ -236,15 +187,12 @@ class Session:
 
     def _recognise(self) -> None:
         over_s = time.monotonic()
-        self._turn_ms = {"end_of_turn": float(self._activity.silence_ms)}
-        longest = int(self._settings.turn.longest_turn_s * 1000) // FRAME_MS
-        self._unrecognised = (self._unrecognised + self._turn)[-longest:]
-        self._end_turn()
-        utterance = Utterance(to_pcm(np.concatenate(self._unrecognised)))
+        self._turn_ms = {"end_of_turn": float(self._hearing.activity.silence_ms)}
+        utterance = Utterance(self._hearing.take_turn())
 
-        def recognised(result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+        def recognised(result: Result) -> None:
             self._requests.discard(result.request_id)
-            self._unrecognised = []
+            self._hearing.recognised()
             self._turn_ms[self._settings.recognise] = (time.monotonic() - over_s) * 1000
             if isinstance(result, Finished) and isinstance(result.result, Transcript):
                 self._answer_spoken(result.result.text)
@@ -269,25 +217,24 @@ class Session:
         self._history.add_caller(text)
         epoch = self.epoch
         playout = Playout(f"r{next(self._numbers)}", epoch, self._output_hz, self._settings.lead_ms)
-        same_rate = Resampler(self._output_hz, self._output_hz)  # until the first clause tells the voice's rate
-        reply = _Reply(playout.reply, self._pipeline.new_id(), playout, same_rate, time.monotonic())
+        reply = Reply(self._pipeline.new_id(), playout, self._turn_ms)
         self._reply = reply
         self._emit(ReplyStarted(reply.id))
 
-        def answered(result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+        def answered(result: Result) -> None:
             if self.epoch == epoch:
                 self._take_reply(reply, result)
 
         self._requests.add(reply.request_id)
         reply.marks = self._pipeline.submit(self._settings.reply, reply.request_id, self._history.prompt(), answered)
 
-    def _take_reply(self, reply: _Reply, result: Chunk[Payload] | Finished[Payload] | Failed) -> None:
+    def _take_reply(self, reply: Reply, result: Result) -> None:
         match result:
             case Chunk(_, SpokenClause() as clause):
                 self._take_clause(reply, clause)
             case Finished():
                 self._requests.discard(reply.request_id)
-                self._complete(reply)
+                reply.complete()
             case Failed(_, error):
                 self._requests.discard(reply.request_id)
                 self.epoch += 1
@@ -298,23 +245,16 @@ class Session:
                 raise TypeError(f"the reply brought {type(result.item).__name__}, expected SpokenClause")
         self.wake.set()
 
-    def _take_clause(self, reply: _Reply, clause: SpokenClause) -> None:
-        if not reply.playout.has_clauses:
-            reply.resampler = Resampler(clause.rate_hz, self._output_hz)
-        sound = reply.resampler.push(to_samples(clause.pcm))
-        reply.playout.append(clause.text, to_pcm(sound))
+    def _take_clause(self, reply: Reply, clause: SpokenClause) -> None:
+        has_sound = reply.add(clause)
         self._emit(ReplyText(reply.id, clause.text))
-        if sound.size:
+        if has_sound:
             self._apply(Input.REPLY_SOUND)
         if reply.playout.appended_s > self._settings.longest_reply_s:
             logger.warning("request %s: reply cut at %.0f s", reply.request_id, reply.playout.appended_s)
             self._pipeline.abort(reply.request_id)
             self._requests.discard(reply.request_id)
-            self._complete(reply)
-
-    def _complete(self, reply: _Reply) -> None:
-        reply.playout.append_tail(to_pcm(reply.resampler.flush()))
-        reply.playout.is_complete = True
+            reply.complete()
 
     # Ends
 
@@ -324,35 +264,21 @@ class Session:
         if reply is not None and reply.playout.is_over(now_s):
             self._end_reply(reply, ReplyDone(reply.id, "completed"))
             self._apply(Input.REPLY_OVER)
-        if self._activity.in_turn and now_s >= self._last_audio_s + self._settings.turn.stalled_s:
-            for given in self._activity.stalled():
+        if self._hearing.activity.in_turn and now_s >= self._last_audio_s + self._settings.turn.stalled_s:
+            for given in self._hearing.activity.stalled():
                 self._apply(given)
 
-    def _end_reply(self, reply: _Reply, done: ReplyDone) -> None:
+    def _end_reply(self, reply: Reply, done: ReplyDone) -> None:
         """The one way out for a reply: played, cut and failed all pass here."""
         self._reply = None
         self._history.add_agent(reply.playout.heard_text(time.monotonic()))
-        timing = None
-        if reply.spent_ms:
-            tokens = dict(reply.marks.metrics.get(self._settings.reply, {}))
-            timing = Timing(reply.id, reply.spent_ms, tokens, reply.playout.underruns)
+        timing = reply.timing(self._settings.reply)
+        if timing is not None:
             self._emit(timing)
         self._on_reply_done(done, timing)
         self._emit(done)
 
-    def _spent_ms(self, reply: _Reply, now_s: float) -> dict[str, float]:
-        """Where the time from the end of the caller's speech to the first frame went."""
-        spent, since_s = dict(self._turn_ms), reply.asked_s
-        for stage, first_s in reply.marks.first_s.items():
-            spent[stage] = (first_s - since_s) * 1000
-            since_s = first_s
-        spent["sending"] = (now_s - since_s) * 1000
-        spent["total"] = sum(spent.values())
-        return {name: round(ms, 1) for name, ms in spent.items()}
-
-    def _submit(
-        self, stage: str, payload: Payload, listener: Callable[[Chunk[Payload] | Finished[Payload] | Failed], None]
-    ) -> None:
+    def _submit(self, stage: str, payload: Payload, listener: Callable[[Result], None]) -> None:
         request_id = self._pipeline.new_id()
         self._requests.add(request_id)
         self._pipeline.submit(stage, request_id, payload, listener)

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import raw_pcm
-from voice_runtime.session.events import SessionError
+from voice_runtime.session.events import CallerAudio, SessionError
 from voice_runtime.session.session import AgentAudio, Session
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,7 @@ BURST_S = 10.0
 EVENT_S = 0.02  # what an event counts for: 50 a second; a client reports what it has played 10 times a second
 SMALLEST_AUDIO_S = 0.001  # what a message counts for, however little is in it
 MOST_BAD_EVENTS = 20
+SLICE_S = 0.25  # of caller audio judged at a stretch: 8 frames, about a millisecond of the event loop
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec,
     sound = Allowance("too_much_audio", time.monotonic())
     events = Allowance("too_many_events", time.monotonic())
     bad_events = 0
+    slice_samples = int(input_hz * SLICE_S)
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
@@ -77,7 +79,9 @@ async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec,
         if data is not None:
             audio = codec.receive_bytes(data)
             sound.take(max(SMALLEST_AUDIO_S, audio.samples.size / input_hz), time.monotonic())
-            session.receive(audio)
+            for at in range(0, audio.samples.size, slice_samples):
+                session.receive(CallerAudio(audio.samples[at : at + slice_samples]))
+                await asyncio.sleep(0)  # the other sessions' frames go in between
             continue
         events.take(EVENT_S, time.monotonic())
         try:
