@@ -108,7 +108,7 @@ def test_a_clause_goes_out_while_what_follows_is_still_being_written(text: str, 
         ("one\ntwo\n\nthree", ["one\n", "two\n", "\nthree"]),
         ("No, thank you.", ["No, thank you."]),
         ("Well then, I go.", ["Well then, ", "I go."]),
-        ("Yes. One, two, three, four, five, six.", ["Yes. ", "One, two, three, four, five, ", "six."]),
+        ("Yes. One, two, three, four, five, six.", ["Yes. ", "One, two, three, ", "four, five, six."]),
         ("", []),
         (" \n ", []),
     ],
@@ -123,6 +123,12 @@ def test_the_first_clause_goes_out_early_and_later_ones_are_longer() -> None:
     found = [(number, clause) for number, word in enumerate(words, 1) for clause in cutter.push(word)]
     assert found == [(6, "".join(words[:6])), (14, "".join(words[6:14]))]
     assert list(cutter.close()) == ["".join(words[14:])]
+
+
+def test_a_clause_is_at_most_three_times_as_long_as_the_one_that_is_heard_while_it_is_thought() -> None:
+    words = "".join(f"w{number} " for number in range(60))
+    lengths = [len(clause.split()) for clause in clauses([words], settings(first_words=2, max_words=24))]
+    assert lengths == [2, 6, 18, 24, 10]
 
 
 def test_a_stop_string_in_pieces_never_gets_out() -> None:
