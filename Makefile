@@ -13,7 +13,7 @@ PIPELINE ?=
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-.PHONY: setup run test soak check format bench clean
+.PHONY: setup run test test-data soak check format bench clean
 
 setup: $(READY)
 
@@ -22,6 +22,12 @@ run: $(READY)
 
 test: $(DEV_READY)
 	$(BIN)/python -m pytest -m "not soak"
+
+# What some tests need beyond Python: the test callers' voices, recordings of people, a browser for the page.
+test-data:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		flite festival festvox-kallpc16k espeak-ng pocketsphinx-testdata chromium >/dev/null
 
 soak: $(DEV_READY)
 	$(BIN)/python -m pytest -m soak -s

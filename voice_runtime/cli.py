@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from voice_runtime.errors import VoiceRuntimeError
-from voice_runtime.pipeline import pools
+from voice_runtime.pipeline import lifeline, pools
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -46,6 +46,7 @@ def gateway(pipeline: PipelineFile = None, host: Host = "127.0.0.1", port: Port 
 @app.command()
 def worker(pipeline: Path, stage: str) -> None:
     """Run the worker process of a stage (and of the stages that share it)."""
+    lifeline.die_with_parent()
     from voice_runtime.pipeline import config, wire, worker
 
     loaded = config.load(pipeline)
@@ -123,7 +124,7 @@ def main() -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app()
-    except VoiceRuntimeError as error:
+    except (VoiceRuntimeError, OSError) as error:  # OSError: a port that is taken, a file that is not there
         typer.echo(f"{type(error).__name__}: {error}", err=True)
         sys.exit(1)
 

@@ -209,14 +209,24 @@ class Caller:
 
 @contextlib.asynccontextmanager
 async def call(
-    url: str, rate_hz: int = 16_000, output_hz: int = 24_000, on_event: Callable[[dict[str, Any]], None] | None = None
+    url: str,
+    rate_hz: int = 16_000,
+    output_hz: int = 24_000,
+    on_event: Callable[[dict[str, Any]], None] | None = None,
+    token: str | None = None,
 ) -> AsyncIterator[Caller]:
     """Call a server; hangs up at the end.
 
-    url: ws://host:port. rate_hz: of what is said. output_hz: of the agent's audio.
+    url: ws://host:port. rate_hz: of what is said. output_hz: of the agent's audio. token: the server's, if it has one.
+
+    Raises:
+        OSError, websockets.exceptions.InvalidHandshake: there is no server, or it refuses us.
+        ConnectionError: it refuses the session; the message has its reason.
     """
     query = f"input_rate={rate_hz}&output_rate={output_hz}"
-    async with connect(f"{url}/v1/pcm?{query}", compression=None, max_queue=None) as socket:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connection = connect(f"{url}/v1/pcm?{query}", additional_headers=headers, compression=None, max_queue=None)
+    async with connection as socket:
         caller = Caller(socket, rate_hz, Loudspeaker(output_hz), on_event)
         # No TaskGroup: it would wrap what the body raises, and the body is the user's.
         running = [asyncio.create_task(caller.read()), asyncio.create_task(caller.speak_forever())]

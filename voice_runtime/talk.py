@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from websockets.exceptions import InvalidHandshake
 
 from voice_runtime import assets, client
 from voice_runtime.audio import wav
@@ -19,6 +20,7 @@ from voice_runtime.errors import VoiceRuntimeError
 from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ, SileroVad
 
 START_S = 180.0  # the first start converts the thinker's weights
+ANSWER_S = 90.0  # the longest reply, played to its end
 OUTPUT_HZ = 24_000
 
 
@@ -37,19 +39,41 @@ async def talk(
     """
     samples, rate_hz = wav.read(recording)
     after_voice_s = silence_at_end_s(samples, rate_hz)
-    async with contextlib.AsyncExitStack() as stack:
-        address = await stack.enter_async_context(private_server(pipeline)) if url is None else url
-        listener = (lambda event: show(str(event))) if show is not None else None
-        caller = await stack.enter_async_context(client.call(address.rstrip("/"), rate_hz, OUTPUT_HZ, listener))
-        await caller.say(samples)
-        voice_end_s = caller.spoken_until_s - after_voice_s
-        try:
-            await caller.wait_for("reply_done")
-        except (TimeoutError, ConnectionError) as error:
-            raise VoiceRuntimeError(f"no answer: {error}") from error
-        if out is not None:
-            wav.write(out, caller.audio(), OUTPUT_HZ)
-        return _result(caller, voice_end_s)
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            address = await stack.enter_async_context(private_server(pipeline)) if url is None else url
+            caller = await stack.enter_async_context(_call(address, rate_hz, show))
+            await caller.say(samples)
+            voice_end_s = caller.spoken_until_s - after_voice_s
+            reply = await _last_reply(caller)
+            if out is not None:
+                wav.write(out, caller.audio(), OUTPUT_HZ)
+            return _result(caller, reply, voice_end_s)
+    except (OSError, InvalidHandshake, TimeoutError) as error:
+        raise VoiceRuntimeError(f"no answer from the server: {error}") from error
+
+
+def _call(
+    address: str, rate_hz: int, show: Callable[[str], None] | None
+) -> contextlib.AbstractAsyncContextManager[client.Caller]:
+    listener = (lambda event: show(str(event))) if show is not None else None
+    return client.call(address.rstrip("/"), rate_hz, OUTPUT_HZ, listener, os.environ.get("VOICE_RUNTIME_TOKEN"))
+
+
+async def _last_reply(caller: client.Caller) -> str:
+    """Wait for the reply to the recording's last words; its id. A pause in the recording may have got others before."""
+    since = 0
+    while True:
+        done = await caller.wait_for("reply_done", since, timeout_s=ANSWER_S)
+        since = caller.received.index(done) + 1
+        assert done.event is not None
+        started = [event["reply"] for event in caller.events("reply_started")]
+        if done.event["reply"] == started[-1] and done.event["status"] != "interrupted":
+            break
+    if done.event["status"] == "failed":
+        told = "; ".join(event["message"] for event in caller.events("error"))
+        raise VoiceRuntimeError(f"the reply failed: {told}")
+    return str(done.event["reply"])
 
 
 def silence_at_end_s(samples: Samples, rate_hz: int) -> float:
@@ -89,14 +113,15 @@ async def private_server(pipeline: Path) -> AsyncIterator[str]:
             await process.wait()
 
 
-def _result(caller: client.Caller, voice_end_s: float) -> dict[str, Any]:
-    first = next((one.at_s for one in caller.received if one.event is None), None)
-    timing = (caller.events("timing") or [{"ms": {}}])[0]
+def _result(caller: client.Caller, reply: str, voice_end_s: float) -> dict[str, Any]:
+    since = next(at for at, one in enumerate(caller.received) if one.event == {"type": "reply_started", "reply": reply})
+    first = next((one.at_s for one in caller.received[since:] if one.event is None), None)
+    timing = (caller.events("timing", since) or [{"ms": {}}])[0]
     stages = {name: ms for name, ms in timing["ms"].items() if name != "total"}
     total = None if first is None else round((first - voice_end_s) * 1000, 1)
     return {
         "transcript": " ".join(event["text"] for event in caller.events("transcript")),
-        "reply": "".join(event["text"] for event in caller.events("reply_text")).strip(),
+        "reply": "".join(event["text"] for event in caller.events("reply_text", since)).strip(),
         "latency_ms": {"total": total, **stages},
         "underruns": caller.loudspeaker.underruns,
     }

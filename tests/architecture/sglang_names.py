@@ -1,4 +1,4 @@
-"""Every SGLang name that `voice_runtime/sglang_backend/` touches. A new or an unused name fails test_sglang_names.py.
+"""Every SGLang name that `voice_runtime/sglang_backend/` names. A new or an unused name fails test_sglang_names.py.
 
 Pinned: sglang 0.5.15.post1. Grows only in review; fewer is better.
 """
@@ -20,6 +20,7 @@ CALLED = {
     "PortArgs.init_new",
     "SamplingParams.normalize",
     "Scheduler.get_next_batch_to_run",
+    "Scheduler.is_fully_idle",
     "Scheduler.on_idle",
     "Scheduler.process_batch_result",
     "Scheduler.process_input_requests",
@@ -38,6 +39,7 @@ WRITTEN = {
 }
 
 READ = {
+    "AbortReq.finished_reason",
     "AbortReq.rid",
     "BatchTokenIDOutput.cached_tokens",
     "BatchTokenIDOutput.completion_tokens",
@@ -55,6 +57,45 @@ READ = {
     "Scheduler.token_to_kv_pool_allocator",
     "Scheduler.tree_cache",
     "Scheduler.waiting_queue",
+}
+
+# Keyword arguments of what is constructed.
+KEYWORDS = {
+    "AbortReq(rid=)",
+    "SamplingParams(max_new_tokens=)",
+    "SamplingParams(repetition_penalty=)",
+    "SamplingParams(stop_token_ids=)",
+    "SamplingParams(temperature=)",
+    "SamplingParams(top_p=)",
+    "ServerArgs(attention_backend=)",
+    "ServerArgs(chunked_prefill_size=)",
+    "ServerArgs(context_length=)",
+    "ServerArgs(device=)",
+    "ServerArgs(disable_cuda_graph=)",
+    "ServerArgs(disable_overlap_schedule=)",
+    "ServerArgs(dtype=)",
+    "ServerArgs(enable_mixed_chunk=)",
+    "ServerArgs(grammar_backend=)",
+    "ServerArgs(log_level=)",
+    "ServerArgs(max_running_requests=)",
+    "ServerArgs(max_total_tokens=)",
+    "ServerArgs(model_path=)",
+    "ServerArgs(page_size=)",
+    "ServerArgs(sampling_backend=)",
+    "ServerArgs(skip_tokenizer_init=)",
+    "ServerArgs(watchdog_timeout=)",
+    "TokenizedGenerateReqInput(input_embeds=)",
+    "TokenizedGenerateReqInput(input_ids=)",
+    "TokenizedGenerateReqInput(input_text=)",
+    "TokenizedGenerateReqInput(logprob_start_len=)",
+    "TokenizedGenerateReqInput(mm_inputs=)",
+    "TokenizedGenerateReqInput(return_logprob=)",
+    "TokenizedGenerateReqInput(rid=)",
+    "TokenizedGenerateReqInput(sampling_params=)",
+    "TokenizedGenerateReqInput(stream=)",
+    "TokenizedGenerateReqInput(token_ids_logprob=)",
+    "TokenizedGenerateReqInput(token_type_ids=)",
+    "TokenizedGenerateReqInput(top_logprobs_num=)",
 }
 
 # What upstream calls or reads on the objects that we put in its place.

@@ -13,17 +13,18 @@ from tests.architecture import sglang_names
 PACKAGE = Path(voice_runtime.__file__).parent
 BACKEND = PACKAGE / "sglang_backend"
 
-# Variables that hold upstream objects, by the function (or class) in which they do.
+# Expressions that hold upstream objects, by the function or class in which they do. Nothing else may hold one:
+# test_upstream_objects_are_held_where_the_list_looks_for_them.
 HOLDERS = {
     ("QueueScheduler", "self"): "Scheduler",
     ("held", "scheduler"): "Scheduler",
-    ("is_idle", "self._scheduler"): "Scheduler",
+    ("SglangEngine", "self._scheduler"): "Scheduler",
     ("_tokens", "batch"): "BatchTokenIDOutput",
     ("send_output", "message"): "AbortReq",
     ("QueueScheduler", "PortArgs"): "PortArgs",
     ("to_upstream", "sampling"): "SamplingParams",
 }
-OURS = {"Scheduler.collector", "Scheduler.collector.take"}
+OURS = {"Scheduler.collector", "Scheduler.collector.take", "Scheduler.round"}
 
 
 def trees() -> Iterator[tuple[Path, ast.Module]]:
@@ -40,6 +41,17 @@ def imported() -> set[str]:
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names if alias.name.split(".")[0] == "sglang"}
     return names
+
+
+def keywords() -> set[str]:
+    classes = {name.rsplit(".", 1)[1] for name in sglang_names.IMPORTED}
+    return {
+        f"{node.func.id}({keyword.arg}=)"
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in classes
+        for keyword in node.keywords
+    }
 
 
 def used() -> dict[str, set[str]]:
@@ -79,6 +91,22 @@ def test_every_name_of_an_upstream_object_is_on_the_list_and_used() -> None:
     assert read == sglang_names.READ
 
 
+def test_every_keyword_of_an_upstream_constructor_is_on_the_list_and_used() -> None:
+    assert keywords() == sglang_names.KEYWORDS
+
+
+def test_upstream_objects_are_held_where_the_list_looks_for_them() -> None:
+    """The engine's scheduler is bound to other names only in `held`; and it is never passed on."""
+    source = (BACKEND / "engine.py").read_text()
+    tree = ast.parse(source)
+    bound = [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    aliases = [text for text in bound if text.endswith("= self._scheduler")]
+    assert aliases == ["scheduler = self._scheduler"]
+    passed = [ast.unparse(argument) for node in ast.walk(tree) if isinstance(node, ast.Call) for argument in node.args]
+    assert "self._scheduler" not in passed
+    assert "scheduler" not in passed
+
+
 def test_every_overridden_method_is_on_the_list() -> None:
     tree = ast.parse((BACKEND / "scheduler.py").read_text())
     ours = next(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == "QueueScheduler")
@@ -92,4 +120,4 @@ def test_no_private_name_of_upstream_is_touched() -> None:
 
 def test_the_readme_tells_how_many_names_are_touched() -> None:
     readme = (PACKAGE.parent / "README.md").read_text()
-    assert f"{len(sglang_names.ALL)} names" in readme
+    assert f"{len(sglang_names.ALL)} names of it and {len(sglang_names.KEYWORDS)} keyword arguments" in readme

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.questions import QUESTIONS, Question
@@ -17,6 +19,7 @@ from tests.support.speech import (
     pooled_word_error_rate,
     recognise,
     synthesise,
+    with_silence,
     word_error_rate,
     write_wav,
 )
@@ -78,15 +81,25 @@ def test_the_agent_is_understood_by_a_second_recogniser(answers: list[Answer]) -
     assert rate < 0.05, [(a.reply, a.heard) for a in answers if word_error_rate(a.reply, a.heard) > 0]
 
 
-async def transcript_of(server: Served, clip: Clip) -> str:
-    async with client.call(server.url) as caller:
-        await caller.say(clip.samples)
-        await caller.wait_for("transcript")
-        return " ".join(event["text"] for event in caller.events("transcript"))
+def talk(server: Served, recording: Path, *options: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "voice_runtime.cli",
+        "talk",
+        str(recording),
+        "--json",
+        "--url",
+        server.url,
+        *options,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
-async def people_error_rate(server: Served, clips: list[Clip]) -> float:
-    pairs = [(clip.text, await transcript_of(server, clip)) for clip in clips]
+def people_error_rate(server: Served, clips: list[Clip]) -> float:
+    pairs = [(clip.text, talk(server, clip.path)["transcript"]) for clip in clips]
     for reference, found in pairs:
         print(f"{word_error_rate(reference, found):.2f} {reference!r} -> {found!r}")
     rate = pooled_word_error_rate(pairs)
@@ -94,21 +107,19 @@ async def people_error_rate(server: Served, clips: list[Clip]) -> float:
     return rate
 
 
-async def test_people_are_recognised_with_few_errors(server: Served) -> None:
-    assert await people_error_rate(server, human_clips()[:5]) < 0.10
+def test_people_are_recognised_with_few_errors(server: Served) -> None:
+    assert people_error_rate(server, human_clips()[:5]) < 0.10
 
 
 @pytest.mark.soak
-async def test_all_recordings_of_people_are_recognised_with_few_errors(server: Served) -> None:
-    assert await people_error_rate(server, human_clips()) < 0.10
+def test_all_recordings_of_people_are_recognised_with_few_errors(server: Served) -> None:
+    assert people_error_rate(server, human_clips()) < 0.10
 
 
 def test_talk_prints_one_object_with_transcript_reply_latency_and_underruns(server: Served, tmp_path: Path) -> None:
     question, spoken = tmp_path / "question.wav", tmp_path / "answer.wav"
     write_wav(question, synthesise("What is the capital of Italy?", "flite"), 16_000)
-    command = ["-m", "voice_runtime.cli", "talk", str(question), "--out", str(spoken), "--json", "--url", server.url]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True, timeout=60)
-    result = json.loads(done.stdout)
+    result = talk(server, question, "--out", str(spoken))
     assert set(result) == {"transcript", "reply", "latency_ms", "underruns"}
     assert "capital" in result["transcript"].lower()
     assert "Rome" in result["reply"]
@@ -117,6 +128,25 @@ def test_talk_prints_one_object_with_transcript_reply_latency_and_underruns(serv
     assert result["latency_ms"]["total"] == pytest.approx(sum(stages), abs=150)
     assert result["underruns"] == 0
     assert spoken.stat().st_size > 24_000
+
+
+def test_talk_takes_the_reply_to_the_last_words_of_a_recording_with_a_pause(server: Served, tmp_path: Path) -> None:
+    recording = tmp_path / "two.wav"
+    first = with_silence(synthesise("Tell me about the sea.", "flite"), 0.2, 2.5)
+    write_wav(recording, np.concatenate([first, synthesise("What is the capital of Italy?", "flite")]), 16_000)
+    result = talk(server, recording)
+    assert "sea" in result["transcript"].lower()
+    assert "Rome" in result["reply"]
+    assert result["latency_ms"]["total"] > 0
+
+
+def test_talk_says_in_one_line_that_there_is_no_server(tmp_path: Path) -> None:
+    write_wav(tmp_path / "question.wav", synthesise("Hello.", "flite"), 16_000)
+    command = ["-m", "voice_runtime.cli", "talk", str(tmp_path / "question.wav"), "--url", "ws://127.0.0.1:9"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "VoiceRuntimeError" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_talk_says_in_one_line_what_is_wrong_with_a_recording(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import random
+import socket
+from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
@@ -11,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.serving import Served, serving
 from voice_runtime import client
+from voice_runtime.cli import default_pipeline
 
 CAPITAL = "What is the capital of Italy?"
 
@@ -122,11 +125,21 @@ async def test_our_own_page_may_open_a_socket(server: Served) -> None:
         assert json.loads(await socket.recv())["type"] == "ready"
 
 
-async def test_a_client_that_reads_nothing_costs_only_its_own_session(server: Served) -> None:
-    async with connect(f"{server.url}/v1/pcm", max_queue=1) as deaf, client.call(server.url) as other:
-        for _ in range(3):
-            await deaf.send(json.dumps({"type": "text", "text": CAPITAL}))
-        await answered(other)
+async def test_a_client_that_reads_nothing_is_dropped_and_costs_only_its_own_session(tmp_path: Path) -> None:
+    impatient = tmp_path / "impatient.toml"
+    impatient.write_text(default_pipeline().read_text() + "\n[limits]\nsend_s = 1.0\n")
+    with serving(impatient) as server:
+        small = socket.socket()
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        small.connect(("127.0.0.1", server.port))
+        query = "input_rate=48000&output_rate=48000"
+        async with connect(f"{server.url}/v1/pcm?{query}", sock=small, max_queue=1) as deaf:
+            await deaf.send(json.dumps({"type": "text", "text": "Tell me a long story about a little dog."}))
+            async with client.call(server.url) as other:
+                await asyncio.to_thread(server.poll, lambda: "slow_client" in "".join(server.log), "it is dropped")
+                await answered(other)
+            assert server.wait_idle()["gateway"]["sessions"] == 0
+        assert "Traceback" not in "".join(server.log)
 
 
 async def test_more_sessions_than_the_limit_are_refused_by_name(server: Served) -> None:
@@ -151,21 +164,25 @@ def test_the_page_is_served_with_a_policy_that_loads_nothing_from_elsewhere(serv
         assert b"<script" in response.read()
 
 
-def test_logs_hold_no_transcript_and_no_typed_text(server: Served) -> None:
+async def test_logs_hold_no_transcript_and_no_typed_text(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        await answered(caller)
+        assert "Rome" in "".join(event["text"] for event in caller.events("reply_text"))
     log = "".join(server.log)
     assert "capital of Italy" not in log
     assert "Rome" not in log
 
 
 async def test_with_a_token_nobody_connects_without_it() -> None:
-    with serving(VOICE_RUNTIME_TOKEN="right") as server:
+    with serving(VOICE_RUNTIME_TOKEN="s3cr3t-t0ken") as server:
         for query in ("", "?token=wrong"):
             with pytest.raises(InvalidStatus) as refused:
                 async with connect(f"{server.url}/v1/pcm{query}"):
                     pass
             assert refused.value.response.status_code == 401
-        async with connect(f"{server.url}/v1/pcm?token=right") as socket:
+        async with connect(f"{server.url}/v1/pcm?token=s3cr3t-t0ken") as socket:
             assert json.loads(await socket.recv())["type"] == "ready"
         assert server.get("/debug/resources")[0] == 401
-        assert server.get("/debug/resources", {"Authorization": "Bearer right"})[0] == 200
+        assert server.get("/debug/resources", {"Authorization": "Bearer s3cr3t-t0ken"})[0] == 200
         assert server.get("/health")[0] == 200
+        assert "s3cr3t-t0ken" not in "".join(server.log)

@@ -91,6 +91,31 @@ def test_a_killed_server_leaves_no_process() -> None:
         assert len(gone) == 3
 
 
+def test_a_server_that_is_killed_while_it_starts_leaves_no_process() -> None:
+    with started() as server:
+        server.poll(lambda: len(descendants(server.process.pid)) == 3, "three workers start")
+        children = descendants(server.process.pid)
+        server.process.kill()
+        _, alive = psutil.wait_procs(children, timeout=8)
+        assert not alive
+
+
+async def test_a_worker_that_hangs_is_replaced_and_fails_only_what_it_held(server: Served) -> None:
+    async with client.call(server.url) as caller:
+        await caller.send(type="text", text=LONG)
+        await caller.wait_for_audio()
+        hanging = server.worker_pid("thinker")
+        os.kill(hanging, signal.SIGSTOP)
+        await caller.send(type="interrupt")
+        await caller.wait_for("reply_done", status="interrupted")
+        await asyncio.to_thread(server.poll, lambda: server.get("/health")[0] == 503, "it is ended", 30)
+        await asyncio.to_thread(server.wait_ready)
+        assert server.worker_pid("thinker") != hanging
+        since = len(caller.received)
+        await caller.send(type="text", text="What is the capital of Italy?")
+        await caller.wait_for("reply_done", since, status="completed")
+
+
 def test_a_server_that_is_told_to_stop_ends_its_workers_and_exits_cleanly() -> None:
     with started() as server:
         server.poll(lambda: len(descendants(server.process.pid)) == 3, "three workers run")

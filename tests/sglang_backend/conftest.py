@@ -12,7 +12,7 @@ from voice_runtime.sglang_backend.engine import EngineSettings, Generate, Sglang
 Ar = ArScheduler[Generate, list[int]]
 
 # Small, so that waiting, chunked prefill and a full pool really happen.
-SETTINGS: dict[str, Any] = {"kv_tokens": 600, "context_tokens": 560, "max_running": 4, "max_waiting": 60}
+SETTINGS: dict[str, Any] = {"kv_tokens": 600, "context_tokens": 560, "max_running": 8, "max_waiting": 8}
 
 
 @pytest.fixture(scope="session")

@@ -63,12 +63,18 @@ def take(scheduler: Ar) -> Outbound[list[int]]:
     return message
 
 
-def outcomes(scheduler: Ar, request_ids: Sequence[str]) -> dict[str, tuple[list[int], Outbound[list[int]]]]:
-    """Tokens and end of each request; fails when one ends twice or goes on after its end."""
+def outcomes(
+    scheduler: Ar, request_ids: Sequence[str], taken: Sequence[Outbound[list[int]]] = ()
+) -> dict[str, tuple[list[int], Outbound[list[int]]]]:
+    """Tokens and end of each request; fails when one ends twice or goes on after its end.
+
+    taken: what has come so far.
+    """
     tokens: dict[str, list[int]] = {request_id: [] for request_id in request_ids}
     ends: dict[str, Outbound[list[int]]] = {}
+    came = iter(taken)
     while len(ends) < len(request_ids):
-        message = take(scheduler)
+        message = next(came, None) or take(scheduler)
         assert message.request_id not in ends, f"{message} came after its end"
         if isinstance(message, Chunk):
             tokens[message.request_id] += message.item
@@ -129,7 +135,12 @@ def test_greedy_tokens_equal_transformers_with_eight_at_once(
     scheduler: Ar, tokenizer: Any, reference: list[list[int]]
 ) -> None:
     ids = [ask(scheduler, prompt(tokenizer, question)) for question in QUESTIONS]
-    came = outcomes(scheduler, ids)
+    chunks = [take(scheduler) for _ in range(2 * len(ids))]
+    scheduler.inbox.put(Inquire("ledger00"))
+    while not isinstance(chunks[-1], Ledger):
+        chunks.append(take(scheduler))
+    assert chunks.pop().held["running_requests"] == len(QUESTIONS)  # type: ignore[union-attr]
+    came = outcomes(scheduler, ids, chunks)
     assert [came[request_id][0] for request_id in ids] == reference
     assert_all_given_back(scheduler)
 
@@ -181,7 +192,7 @@ def test_abort_in_the_middle_of_a_chunked_prefill_returns_every_page(scheduler: 
 
 
 def test_abort_while_waiting_leaves_the_running_ones_alone(scheduler: Ar) -> None:
-    running = [ask(scheduler, long_prompt(seed, 20), tokens=12, stop_ids=()) for seed in range(4)]
+    running = [ask(scheduler, long_prompt(seed, 20), tokens=12, stop_ids=()) for seed in range(8)]
     waiting = ask(scheduler, long_prompt(9, 20), tokens=12, stop_ids=())
     assert isinstance(take(scheduler), Chunk)
     scheduler.abort(waiting)
@@ -219,16 +230,26 @@ def test_a_request_over_the_length_limit_is_refused_with_the_numbers(scheduler: 
     _, end = outcomes(scheduler, [request_id])[request_id]
     assert isinstance(end, Failed)
     assert "500 tokens" in end.error
-    assert "at most 560" in end.error
+    assert "at most 553" in end.error
 
 
 def test_a_request_over_the_queue_limit_is_refused_with_the_numbers(scheduler: Ar) -> None:
-    ids = [ask(scheduler, long_prompt(seed, 4), tokens=4, stop_ids=()) for seed in range(100, 165)]
-    for request_id in ids[1:]:
-        scheduler.abort(request_id)
+    # 8 run and 8 wait; the first of them decodes for long enough that all the others are there before one ends.
+    ids = [ask(scheduler, long_prompt(seed, 4), tokens=20, stop_ids=()) for seed in range(100, 117)]
     came = outcomes(scheduler, ids)
     refused = [end.error for _, end in came.values() if isinstance(end, Failed)]
-    assert all("limit 64" in error for error in refused)
+    assert len(refused) == 1
+    assert "16 requests are running or waiting, limit 16" in refused[0]
+    assert_all_given_back(scheduler)
+
+
+def test_a_conversation_that_cannot_become_a_prompt_fails_alone(scheduler: Ar, tokenizer: Any) -> None:
+    other = ask(scheduler, prompt(tokenizer, QUESTIONS[0]), tokens=6, stop_ids=())
+    broken = new_id()
+    scheduler.inbox.put(NewRequest(broken, Generate(["no token"], 4, ())))  # type: ignore[list-item]
+    came = outcomes(scheduler, [other, broken])
+    assert isinstance(came[broken][1], Failed)
+    assert len(came[other][0]) == 6
     assert_all_given_back(scheduler)
 
 

@@ -11,7 +11,9 @@ from voice_runtime.pipeline import config
 from voice_runtime.sglang_backend import cpu_compat
 from voice_runtime.sglang_backend.engine import Generate
 from voice_runtime.stages.payloads import Message, Prompt
-from voice_runtime.stages.thinker import ThinkerSettings, model_folder, request_builder
+from voice_runtime.stages.thinker import RequestBuilder, ThinkerSettings, model_folder
+
+ROOM_TOKENS = 1_000
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def settings() -> ThinkerSettings:
 @pytest.fixture(scope="module")
 def build(settings: ThinkerSettings) -> Callable[[Prompt], Generate]:
     cpu_compat.prepare()
-    return request_builder(settings, model_folder(settings))
+    return RequestBuilder(settings, model_folder(settings.model), ROOM_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,7 @@ def test_a_conversation_that_is_too_long_loses_its_oldest_words(
 ) -> None:
     turns = [Message(("user", "assistant")[at % 2], f"number {at} " * 200) for at in range(9)]
     request = build(Prompt(turns))
-    assert len(request.ids) + request.max_new_tokens <= settings.context_tokens
+    assert len(request.ids) + request.max_new_tokens <= ROOM_TOKENS
     text = decoded(tokenizer, request)
     assert "number 8" in text
     assert "number 0" not in text
@@ -77,5 +79,5 @@ def test_a_single_message_that_is_too_long_keeps_its_end(
     build: Callable[[Prompt], Generate], tokenizer: Any, settings: ThinkerSettings
 ) -> None:
     request = build(Prompt([Message("user", "word " * 5_000 + "What is it?")]))
-    assert len(request.ids) + request.max_new_tokens <= settings.context_tokens
+    assert len(request.ids) + request.max_new_tokens <= ROOM_TOKENS
     assert "What is it?" in decoded(tokenizer, request)

@@ -28,8 +28,8 @@ from voice_runtime.session.session import Session
 
 logger = logging.getLogger(__name__)
 # The page loads nothing from elsewhere; worklets and sockets are our own.
-CONTENT_POLICY = "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'"
-HTTP_STATUS = {"bad_host": 403, "bad_origin": 403, "bad_token": 401, "not_ready": 503, "too_many_sessions": 503}
+CONTENT_POLICY = "default-src 'self'; connect-src 'self'; frame-ancestors 'none'"
+HTTP_STATUS = {"bad_host": 403, "bad_origin": 403, "bad_token": 401}
 
 
 class Gateway:
@@ -130,6 +130,7 @@ class _Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        send = _with_policy(send)
         try:
             self._access.check(scope["path"], Headers(scope=scope), QueryParams(scope["query_string"]))
         except PeerError as error:
@@ -141,7 +142,7 @@ class _Guard:
             else:
                 await response(scope, receive, send)
             return
-        await self._app(scope, receive, _with_policy(send))
+        await self._app(scope, receive, send)
 
 
 def _with_policy(send: Send) -> Send:

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import shutil
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.transports.websocket import MOST_MESSAGE_BYTES
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline import wire
-from voice_runtime.pipeline.config import PipelineConfig
+from voice_runtime.pipeline.config import PipelineConfig, needed_assets
 from voice_runtime.pipeline.runtime import Pipeline
 from voice_runtime.pipeline.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
+# Of each connection: the kernel's megabytes would hide many seconds of speech behind a stalled client.
+SEND_BUFFER_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,21 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
         AssetError: a model file is missing.
         OSError: the port is taken.
     """
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # at INFO it logs each socket with its ?token=
     access = Access(options.host, options.token)
     vad = SileroVad(assets.locate("silero-vad"))
     listener = _listen(options.host, options.port)
     port = listener.getsockname()[1]
     folder = wire.runtime_folder(f"{config.name}-{port}" if options.supervise else config.name)
-    _check_assets()
+    _check_assets(config)
     logger.info("listening on %s:%s, loading the models", options.host, port)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(wire.only_gateway(folder))
+        if options.supervise:
+            stack.enter_context(_removed_at_end(folder))
         if options.supervise:  # entered first: the pipeline is closed before its workers are ended
             await stack.enter_async_context(Supervisor(config, options.pipeline_file, folder))
         pipeline = await stack.enter_async_context(Pipeline(config, folder))
@@ -80,10 +86,22 @@ def address(host: str, port: int) -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
 
 
-def _check_assets() -> None:
+def _check_assets(config: PipelineConfig) -> None:
     """A damaged file is told here, once, and not by a worker that is started again and again."""
-    for asset in assets.ASSETS:
-        assets.verify(asset.name)
+    needed = needed_assets(config)
+    for name in needed:
+        assets.verify(name)
+    if assets.GGUF.name in needed:
+        assets.thinker_folder()
+
+
+@contextlib.contextmanager
+def _removed_at_end(folder: Path) -> Iterator[None]:
+    """The folder of a server on one port is of no use to the next one."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _announce(pipeline: Pipeline, page: str, on_ready: Callable[[str], None]) -> None:
@@ -95,6 +113,7 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
     listener.bind((host, port))
     listener.listen(128)
     return listener
@@ -118,5 +137,5 @@ class _Server(uvicorn.Server):
         )
 
     @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
+    def capture_signals(self) -> Iterator[None]:
         yield

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from voice_runtime.errors import ConfigError
-from voice_runtime.pipeline.registry import ALONE, GIVES, TAKES, AnySettings
+from voice_runtime.pipeline.registry import ALONE, GIVES, TAKES, AnySettings, missing_model, stage_assets
+from voice_runtime.stages.base import Name
 from voice_runtime.stages.payloads import Heard, Payload, Prompt, SpokenClause, Utterance
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -24,7 +25,8 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     onset_ms: voice for so long is speech; shorter is a click. interrupt_ms: the same while the agent speaks.
     end_silence_ms: so much silence ends a turn. likely_end_silence_ms: the same when Smart Turn finds it complete.
     ask_silence_ms: after so much silence Smart Turn is asked. complete_probability: from which it counts as complete.
-    pre_roll_ms: sound kept from before the onset. longest_turn_s: a turn is cut there.
+    pre_roll_ms: sound kept from before the onset. longest_turn_s: a turn is cut there; the recogniser takes
+        30 s.
     stalled_s: no audio from the client for so long counts as silence (a muted microphone sends none).
     """
 
@@ -37,7 +39,7 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ask_silence_ms: Milliseconds = 192
     complete_probability: Probability = 0.5
     pre_roll_ms: Annotated[int, Meta(ge=0)] = 320
-    longest_turn_s: Seconds = 29.0
+    longest_turn_s: Annotated[float, Meta(gt=0, le=29.5)] = 29.0
     stalled_s: Seconds = 1.0
 
     def __post_init__(self) -> None:
@@ -78,8 +80,8 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole pipeline file."""
 
-    name: str
-    stages: dict[str, AnySettings]
+    name: Name
+    stages: dict[Name, AnySettings]
     session: SessionSettings
     limits: LimitSettings = LimitSettings()
 
@@ -112,7 +114,15 @@ def load(path: Path) -> PipelineConfig:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ConfigError(f"{path}: {error}") from error
     _check_graph(config)
+    for stage in config.stages.values():
+        if (model := missing_model(stage)) is not None:
+            raise ConfigError(f"{path}: model is {model!r}, expected a Hugging Face folder that is there")
     return config
+
+
+def needed_assets(config: PipelineConfig) -> frozenset[str]:
+    """Names of the installed weights that the stages use."""
+    return frozenset(name for stage in config.stages.values() for name in stage_assets(stage))
 
 
 def _check_graph(config: PipelineConfig) -> None:

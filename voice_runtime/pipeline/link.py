@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, assert_never
 
-import msgspec
 import psutil
 import zmq
 import zmq.asyncio
@@ -19,6 +18,7 @@ from voice_runtime.schedulers.messages import Inbound, Outbound
 from voice_runtime.stages.payloads import Payload
 
 logger = logging.getLogger(__name__)
+CONNECT_S = 0.05  # between two looks whether a worker's second socket has connected
 
 
 class Contexts:
@@ -110,28 +110,34 @@ class WorkerLink:
         except psutil.NoSuchProcess:
             return None
 
+    def kill(self) -> None:
+        """End the worker; what it held fails and its successor is awaited as after any other end."""
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+
     async def _read(self) -> None:
         while True:
             data = await self._receiver.recv()
             try:
-                message = wire.decode_from_worker(data)
-            except msgspec.DecodeError as error:
-                logger.error("worker %s: %s; expected a message of ours, so it is ended", self.name, error)
-                if self._pid is not None:
-                    os.kill(self._pid, signal.SIGKILL)
-                return
-            match message:
-                case wire.Hello(_, pid):
-                    self._greet(pid)
-                case wire.Ready(_, pools):
-                    self._pools, self.is_ready = pools, True
-                    self._on_change(self)
-                case wire.FromStage(stage, outbound):
-                    self._on_result(stage, outbound)
-                case _:
-                    assert_never(message)
+                await self._take(wire.decode_from_worker(data))
+            except Exception:
+                # Whatever is wrong with one worker's message must not end the gateway.
+                logger.exception("worker %s sent what cannot be taken, so it is ended", self.name)
+                self.kill()
 
-    def _greet(self, pid: int) -> None:
+    async def _take(self, message: wire.FromWorker) -> None:
+        match message:
+            case wire.Hello(_, pid):
+                await self._greet(pid)
+            case wire.Ready(_, pools):
+                self._pools, self.is_ready = pools, True
+                self._on_change(self)
+            case wire.FromStage(stage, outbound):
+                self._on_result(stage, outbound)
+            case _:
+                assert_never(message)
+
+    async def _greet(self, pid: int) -> None:
         try:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -139,7 +145,13 @@ class WorkerLink:
             return
         self._pid = pid
         asyncio.get_running_loop().add_reader(self._pidfd, self._died)
-        self._sender.send(wire.encode(wire.Welcome(os.getpid())), zmq.NOBLOCK)
+        # The worker's two sockets connect one after the other: the other one may not be there yet.
+        while True:
+            try:
+                self._sender.send(wire.encode(wire.Welcome(os.getpid())), zmq.NOBLOCK)
+                return
+            except zmq.Again:
+                await asyncio.sleep(CONNECT_S)
 
     def _died(self) -> None:
         logger.error("worker %s (pid %s) has ended", self.name, self._pid)

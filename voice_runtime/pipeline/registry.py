@@ -1,7 +1,9 @@
 """Which kinds of stage there are: settings, what they take and give, and how they are built."""
 
+from pathlib import Path
 from typing import assert_never
 
+from voice_runtime import assets
 from voice_runtime.stages import asr, speech, text, thinker, turn_end
 from voice_runtime.stages.asr import AsrSettings
 from voice_runtime.stages.base import Stage
@@ -56,3 +58,25 @@ def build(settings: AnySettings) -> Stage:
             return speech.build(settings)
         case _:
             assert_never(settings)
+
+
+def stage_assets(settings: AnySettings) -> tuple[str, ...]:
+    """Names of the installed weights that a stage uses."""
+    match settings:
+        case AsrSettings():
+            return ("moonshine-encoder", "moonshine-decoder", "moonshine-tokenizer")
+        case TurnEndSettings():
+            return ("smart-turn",)
+        case ThinkerSettings(model=model) | TextSettings(model=model):
+            return (assets.GGUF.name,) if model == thinker.DEFAULT_MODEL else ()
+        case SpeechSettings():
+            return tuple(asset.name for asset in assets.ASSETS if asset.name.startswith("hibari/"))
+        case _:
+            assert_never(settings)
+
+
+def missing_model(settings: AnySettings) -> str | None:
+    """The model folder that a stage names and that is not there."""
+    if not isinstance(settings, ThinkerSettings | TextSettings) or settings.model == thinker.DEFAULT_MODEL:
+        return None
+    return None if (Path(settings.model) / "tokenizer.json").is_file() else settings.model

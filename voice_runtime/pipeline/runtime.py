@@ -34,7 +34,9 @@ from voice_runtime.schedulers.messages import (
 from voice_runtime.stages.payloads import Opening, Payload
 
 logger = logging.getLogger(__name__)
+NAMED_ERRORS = ("RequestError:", "QueueFullError:")
 LEDGER_TIMEOUT_S = 2.0
+SETTLE_S = 10.0  # an abort takes one step of a stage; the longest is a chunk of a prompt, a second or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class _Request:
     listener: Listener | None  # None once the session has its end: aborted, failed or finished
     marks: Marks
     live: set[str]  # stages that have not yet reported their end
-    deadline: asyncio.TimerHandle
+    unwanted: set[str]  # of these, the ones whose results nobody takes any more: they were told to abort
+    timer: asyncio.TimerHandle  # until it is done; once it is aborted, until every stage has settled
     settled: asyncio.Future[None]
 
 
@@ -92,8 +95,10 @@ class Pipeline:
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Drop every request and close the sockets; the workers end when this process does."""
-        for request_id in list(self._requests):
-            self._give_up(request_id, "the pipeline has stopped")
+        for request_id, request in list(self._requests.items()):
+            self._tell(request, Failed(request_id, "the pipeline has stopped"))
+            request.live.clear()
+            self._settle(request_id, request)
         for link in self._links.values():
             link.close()
         await self._readers.__aexit__(None, None, None)
@@ -116,6 +121,7 @@ class Pipeline:
             listener,
             Marks(),
             set(chain),
+            set(),
             loop.call_later(deadline_s, self._give_up, request_id, f"not done after {deadline_s:g} s"),
             loop.create_future(),
         )
@@ -149,8 +155,8 @@ class Pipeline:
 
     async def resources(self) -> dict[str, Any]:
         """What every stage holds and what every worker costs; a stage that does not answer in time is None."""
-        stages = {name: asyncio.ensure_future(self._inquire(name)) for name in self._config.stages}
-        await asyncio.wait(stages.values())
+        async with asyncio.TaskGroup() as tasks:
+            stages = {name: tasks.create_task(self._inquire(name)) for name in self._config.stages}
         return {
             "requests": len(self._requests),
             "stages": {name: task.result() for name, task in stages.items()},
@@ -189,11 +195,9 @@ class Pipeline:
                 request.marks.metrics[stage] = metrics
                 self._finish(stage, request_id, request, result)
             case Failed(request_id, error):
-                request.live.discard(stage)
-                self._fail(request_id, request, f"stage {stage}: {error}")
+                self._lose(stage, request_id, request, error)
             case Aborted(request_id):
-                request.live.discard(stage)
-                self._fail(request_id, request, f"stage {stage} aborted the request, expected it to finish")
+                self._lose(stage, request_id, request, "aborted, expected to finish")
             case _:
                 assert_never(message)
 
@@ -220,27 +224,47 @@ class Pipeline:
             if request.listener is not None and following in request.live:
                 self._send(following, StreamDone(request_id))
         # A stage that ends before those that feed it wants no more from them: a stop string was met.
-        for upstream in request.chain[: request.chain.index(stage)]:
-            if upstream in request.live:
-                self._send(upstream, Abort(request_id))
+        self._abort_stages(request_id, request, request.chain[: request.chain.index(stage)])
         self._settle(request_id, request)
+
+    def _lose(self, stage: str, request_id: str, request: _Request, error: str) -> None:
+        """A stage has ended without a result: the request fails, unless nobody wanted one."""
+        request.live.discard(stage)
+        if stage in request.unwanted:
+            self._settle(request_id, request)
+            return
+        logger.warning("request %s: stage %s: %s", request_id, stage, error)
+        is_named = error.startswith(NAMED_ERRORS)  # other texts may hold paths of this machine
+        self._fail(request_id, request, f"stage {stage}: {error if is_named else 'an internal error, see the log'}")
 
     def _fail(self, request_id: str, request: _Request, error: str) -> None:
         self._tell(request, Failed(request_id, error))
         self._abort_live(request_id, request)
 
     def _give_up(self, request_id: str, error: str) -> None:
-        """The request's deadline has passed: the stages that hold it are told once more and then not waited for."""
-        request = self._requests[request_id]
         logger.warning("request %s: %s", request_id, error)
-        self._fail(request_id, request, error)
-        request.live.clear()
-        self._settle(request_id, request)
+        self._fail(request_id, self._requests[request_id], error)
 
     def _abort_live(self, request_id: str, request: _Request) -> None:
-        for stage in list(request.live):
-            self._send(stage, Abort(request_id))
+        self._abort_stages(request_id, request, request.chain)
         self._settle(request_id, request)
+
+    def _abort_stages(self, request_id: str, request: _Request, stages: tuple[str, ...]) -> None:
+        told = [stage for stage in stages if stage in request.live and stage not in request.unwanted]
+        if told and not request.unwanted:
+            request.timer.cancel()
+            loop = asyncio.get_running_loop()
+            request.timer = loop.call_later(SETTLE_S, self._end_stuck_workers, request_id)
+        for stage in told:
+            request.unwanted.add(stage)
+            self._send(stage, Abort(request_id))
+
+    def _end_stuck_workers(self, request_id: str) -> None:
+        """An abort that does not settle means a worker that hangs: it and what it holds can only be replaced."""
+        request = self._requests[request_id]
+        for name in {self._config.stages[stage].worker for stage in request.live & request.unwanted}:
+            logger.error("request %s: worker %s has not settled it after %g s", request_id, name, SETTLE_S)
+            self._links[name].kill()
 
     def _tell(self, request: _Request, ended: Finished[Payload] | Failed) -> None:
         listener, request.listener = request.listener, None
@@ -253,13 +277,14 @@ class Pipeline:
             listener(message)
         except Exception:
             logger.exception("request %s: the session failed on a result", message.request_id)
-            self.abort(message.request_id)
+            if (request := self._requests.get(message.request_id)) is not None and request.listener is not None:
+                self._fail(message.request_id, request, "the session failed on a result")
 
     def _settle(self, request_id: str, request: _Request) -> None:
         """The one way out for a request: called whenever a stage has reported its end."""
         if request.live or self._requests.pop(request_id, None) is None:
             return
-        request.deadline.cancel()
+        request.timer.cancel()
         if not request.settled.done():
             request.settled.set_result(None)
 

@@ -7,12 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+from voice_runtime.pipeline import lifeline
 from voice_runtime.pipeline.config import PipelineConfig
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 10.0
-STABLE_S = 60.0  # a worker that ran for so long is started again at once
+STABLE_S = 60.0  # after a worker that ran for so long the pauses begin anew
 
 
 class Supervisor:
@@ -44,14 +45,16 @@ class Supervisor:
         while True:
             started = time.monotonic()
             code = await self._run(stage)
-            pause_s = FIRST_PAUSE_S if time.monotonic() - started > STABLE_S else min(pause_s * 2, LONGEST_PAUSE_S)
+            if time.monotonic() - started > STABLE_S:
+                pause_s = FIRST_PAUSE_S
             logger.error("worker %s ended with code %s; the next one starts in %.2g s", worker, code, pause_s)
             await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     async def _run(self, stage: str) -> int:
         """Run one worker to its end; when we are cancelled, it is ended too."""
         command = [sys.executable, "-m", "voice_runtime.cli", "worker", str(self._pipeline_file), stage]
-        environment = {**os.environ, "VOICE_RUNTIME_SOCKETS": str(self._folder)}
+        environment = {**os.environ, "VOICE_RUNTIME_SOCKETS": str(self._folder), lifeline.PARENT: str(os.getpid())}
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdin=asyncio.subprocess.DEVNULL)
         try:
             return await process.wait()

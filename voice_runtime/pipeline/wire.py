@@ -26,7 +26,7 @@ from voice_runtime.schedulers.messages import (
 from voice_runtime.stages.payloads import Payload
 
 # Messages that may wait in a socket. A reply is a few hundred; a full queue means that the other side has stopped.
-HIGH_WATER_MARK = 10_000
+HIGH_WATER_MARK = 2_000
 
 
 S = TypeVar("S", bound=zmq.Socket[Any])

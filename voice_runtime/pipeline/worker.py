@@ -1,10 +1,8 @@
 """A worker process: the stages of one worker name, fed from the gateway's socket until the gateway ends."""
 
-import ctypes
 import logging
 import os
 import select
-import signal
 import threading
 import warnings
 from pathlib import Path
@@ -19,15 +17,6 @@ from voice_runtime.stages.base import Stage
 logger = logging.getLogger(__name__)
 
 NICENESS = 5  # below the gateway, whose 20 ms frames must not wait for a forward pass
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this process when the one that started it ends, however it ends."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel was told
-        os._exit(1)
 
 
 def run(config: PipelineConfig, stage_name: str, folder: Path) -> None:
@@ -36,7 +25,6 @@ def run(config: PipelineConfig, stage_name: str, folder: Path) -> None:
     stage_name: the stages that share its worker are served with it.
     folder: where the gateway's sockets are.
     """
-    die_with_parent()
     os.nice(NICENESS)
     _quieten_libraries()
     name = config.stages[stage_name].worker

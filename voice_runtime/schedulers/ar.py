@@ -139,12 +139,17 @@ class ArScheduler(Generic[P, R]):
         for output in outputs:
             if output.request_id not in self._running:
                 continue
-            if output.ids and output.finish_reason != "abort":
+            if output.ids and output.finish_reason not in ("abort", "error"):
                 self.outbox.put(Chunk(output.request_id, self._result(list(output.ids))))
-            if output.finish_reason == "abort":
-                self._end(Aborted(output.request_id))
-            elif output.finish_reason is not None:
-                self._end(Finished(output.request_id, metrics=dict(output.metrics)))
+            match output.finish_reason:
+                case None:
+                    pass
+                case "abort":
+                    self._end(Aborted(output.request_id))
+                case "error":
+                    self._end(Failed(output.request_id, output.error))
+                case _:
+                    self._end(Finished(output.request_id, metrics=dict(output.metrics)))
 
     def _end(self, ended: Ended[R]) -> None:
         """The one way out for a request: finished, failed and aborted all pass here."""

@@ -5,8 +5,8 @@ from typing import Protocol, TypeVar
 from voice_runtime.schedulers.inbox import Inbox
 from voice_runtime.schedulers.outbox import Outbox
 
-P = TypeVar("P", contravariant=False)
-R = TypeVar("R", contravariant=False)
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 class Scheduler(Protocol[P, R]):

@@ -12,7 +12,8 @@ class Tokens:
     """What one step brought for one request.
 
     ids: new token ids, in order; a stop token is not among them.
-    finish_reason: None while the request goes on, else "stop", "length" or "abort".
+    finish_reason: None while the request goes on, else "stop", "length", "abort" (as was asked) or "error".
+    error: what went wrong, with "error".
     metrics: counts that are known at the end (prompt_tokens, cached_tokens, completion_tokens,
         retractions).
     """
@@ -20,6 +21,7 @@ class Tokens:
     request_id: str
     ids: Sequence[int]
     finish_reason: str | None = None
+    error: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -47,6 +49,3 @@ class Engine(Protocol, Generic[P]):
 
     def held(self) -> Mapping[str, int]:
         """Counts for the ledger: pages, slots, running and waiting requests."""
-
-
-__all__ = ["Engine", "Tokens"]

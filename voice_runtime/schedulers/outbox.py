@@ -17,7 +17,7 @@ class Outbox(Generic[R]):
     limit: most results that may wait; at the limit `put` raises, since losing one silently would be worse.
     """
 
-    def __init__(self, limit: int = 100_000) -> None:
+    def __init__(self, limit: int = 10_000) -> None:
         self._limit = limit
         self._queue: deque[Outbound[R]] = deque()
         self._changed = threading.Condition()

@@ -7,10 +7,10 @@ import numpy as np
 
 from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.audio.resample import Resampler
-from voice_runtime.models.vad import RATE_HZ, VadStream
+from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ, VadStream
 from voice_runtime.pipeline.config import TurnSettings
 from voice_runtime.session.turn import Input
-from voice_runtime.session.voice_activity import FRAME_MS, FRAME_SAMPLES, VoiceActivity
+from voice_runtime.session.voice_activity import FRAME_MS, VoiceActivity
 
 JUDGED_S = 8  # Smart Turn looks at so much
 

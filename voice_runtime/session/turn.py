@@ -1,7 +1,8 @@
 """The turn machine: who has the floor. Sans-IO: no clock, no socket, no model.
 
 Two rules. Voice always wins: whenever the caller speaks, the agent's reply is aborted. A turn is over only once, by
-silence, by a typed question or by its longest length. Every input is defined in every state; the table says all.
+silence, by a typed question or by its longest length. A pair of state and input that is in neither table cannot occur:
+it raises.
 """
 
 from dataclasses import dataclass

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from voice_runtime.pipeline.config import TurnSettings
 from voice_runtime.session.turn import Input
 
-FRAME_SAMPLES = 512  # what Silero judges at once
-FRAME_MS = 32
+FRAME_MS = 32  # what Silero judges at once
 
 
 @dataclass(slots=True)
@@ -20,7 +19,6 @@ class VoiceActivity:
     in_turn: bool = False  # the caller has begun and the turn is not over
     silence_ms: int = 0  # since the last voice, within the turn
     turn_ms: int = 0
-    voiced_ms: int = 0  # how much of the turn was voice
     _is_voice: bool = False
     _run_ms: int = 0  # voice before the onset; a dropped frame costs only its own length
     _likely_complete: bool = False
@@ -52,7 +50,7 @@ class VoiceActivity:
     def reset(self) -> None:
         """The turn is over or forgotten."""
         self.in_turn, self._is_voice, self._likely_complete = False, False, False
-        self.silence_ms = self.turn_ms = self.voiced_ms = self._run_ms = 0
+        self.silence_ms = self.turn_ms = self._run_ms = 0
 
     def _classify(self, probability: float) -> None:
         if probability >= self.settings.voice_threshold:
@@ -65,7 +63,7 @@ class VoiceActivity:
         needed_ms = self.settings.interrupt_ms if agent_speaks else self.settings.onset_ms
         if not self._is_voice or self._run_ms < needed_ms:
             return []
-        self.in_turn, self.voiced_ms = True, self._run_ms
+        self.in_turn = True
         return [Input.VOICE]
 
     def _within_turn(self) -> list[Input]:
@@ -73,7 +71,6 @@ class VoiceActivity:
         was_silent = self.silence_ms > 0
         if self._is_voice:
             self.silence_ms, self._likely_complete = 0, False
-            self.voiced_ms += FRAME_MS
         else:
             self.silence_ms += FRAME_MS
         if self.silence_ms >= self._needed_ms() or self.turn_ms >= self.settings.longest_turn_s * 1000:

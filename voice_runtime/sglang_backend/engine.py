@@ -47,6 +47,14 @@ class EngineSettings:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1")
 
+    @property
+    def room_tokens(self) -> int:
+        """Longest prompt and answer together.
+
+        Source: sglang 0.5.15.post1 keeps 7 back of a prompt and 2 in all, srt/managers/tp_worker.py.
+        """
+        return min(self.context_tokens, self.kv_tokens) - 7
+
 
 @dataclass(frozen=True, slots=True)
 class Generate:
@@ -74,7 +82,7 @@ class SglangEngine(Generic[P]):
         self._settings = settings
         self._build = build
         self._inputs: list[object] = []
-        self._stop_ids: dict[str, frozenset[int]] = {}
+        self._live: dict[str, _Live] = {}
         self._scheduler: Any = None
 
     def open(self) -> None:
@@ -98,15 +106,24 @@ class SglangEngine(Generic[P]):
     def add(self, request_id: str, payload: P) -> None:
         from voice_runtime.sglang_backend.convert import to_upstream
 
-        generate = self._build(payload)
-        self._check(generate)
-        self._stop_ids[request_id] = frozenset(generate.stop_ids)
-        self._inputs.append(to_upstream(request_id, generate))
+        try:
+            generate = self._build(payload)
+            self._check(generate)
+            request = to_upstream(request_id, generate)
+        except RequestError:
+            raise
+        except Exception as error:
+            logger.exception("request %s: its prompt cannot be built", request_id)
+            raise RequestError("the conversation does not suit the model's template or tokenizer") from error
+        self._inputs.append(request)
+        self._live[request_id] = _Live(frozenset(generate.stop_ids))
 
     def abort(self, request_id: str) -> None:
         from voice_runtime.sglang_backend.convert import abort_of
 
-        self._inputs.append(abort_of(request_id))
+        if (live := self._live.get(request_id)) is not None:
+            live.abort_asked = True
+            self._inputs.append(abort_of(request_id))
 
     def step(self) -> Iterator[Tokens]:
         import torch
@@ -115,10 +132,13 @@ class SglangEngine(Generic[P]):
         with torch.no_grad():
             outputs = self._scheduler.round(received)
         for output in outputs:
-            yield self._without_stop_ids(output)
+            if output.request_id in self._live:
+                yield self._in_our_terms(output)
+        if not self._inputs and self._scheduler.cur_batch is None and self._scheduler.is_fully_idle():
+            yield from self._lost()
 
     def is_idle(self) -> bool:
-        return not self._inputs and not self._stop_ids and self._scheduler.cur_batch is None
+        return not self._inputs and not self._live and self._scheduler.cur_batch is None
 
     def held(self) -> dict[str, int]:
         scheduler = self._scheduler
@@ -134,20 +154,37 @@ class SglangEngine(Generic[P]):
         }
 
     def _check(self, generate: Generate) -> None:
-        asked = len(generate.ids) + generate.max_new_tokens
-        room = min(self._settings.context_tokens, self._settings.kv_tokens)
+        asked, room = len(generate.ids) + generate.max_new_tokens, self._settings.room_tokens
         if not generate.ids or asked > room:
             raise RequestError(
                 f"prompt has {len(generate.ids)} tokens and may bring {generate.max_new_tokens} more, "
                 f"expected 1 or more and at most {room} in all"
             )
         limit = self._settings.max_running + self._settings.max_waiting
-        if len(self._stop_ids) >= limit:
-            raise RequestError(f"{len(self._stop_ids)} requests are running or waiting, limit {limit}")
+        if len(self._live) >= limit:
+            raise RequestError(f"{len(self._live)} requests are running or waiting, limit {limit}")
 
-    def _without_stop_ids(self, output: Tokens) -> Tokens:
+    def _in_our_terms(self, output: Tokens) -> Tokens:
+        """Without the stop token; an abort that nobody asked for is upstream's refusal."""
         if output.finish_reason is None:
             return output
-        stop_ids = self._stop_ids.pop(output.request_id, frozenset())
-        ids = output.ids[:-1] if output.ids and output.ids[-1] in stop_ids else output.ids
-        return Tokens(output.request_id, ids, output.finish_reason, output.metrics)
+        live = self._live.pop(output.request_id)
+        if output.finish_reason == "abort" and not live.abort_asked:
+            return Tokens(output.request_id, (), "error", f"refused by the engine: {output.error or 'no reason given'}")
+        ids = output.ids[:-1] if output.ids and output.ids[-1] in live.stop_ids else output.ids
+        return Tokens(output.request_id, ids, output.finish_reason, metrics=output.metrics)
+
+    def _lost(self) -> Iterator[Tokens]:
+        """End what we still wait for while upstream has nothing left: it would be waited for without end."""
+        lost, self._live = self._live, {}
+        for request_id in lost:
+            logger.error("request %s: the engine has lost it", request_id)
+            yield Tokens(request_id, (), "error", "the engine has lost the request")
+
+
+@dataclass(slots=True)
+class _Live:
+    """What is kept of a request that upstream has. stop_ids: as in Generate."""
+
+    stop_ids: frozenset[int]
+    abort_asked: bool = False

@@ -25,7 +25,8 @@ class OutputCollector:
         if isinstance(message, BatchTokenIDOutput):
             self._sent.extend(_tokens(message))
         elif isinstance(message, AbortReq):
-            self._sent.append(Tokens(message.rid, (), "abort"))
+            reason = message.finished_reason or {}
+            self._sent.append(Tokens(message.rid, (), "abort", reason.get("message") or ""))
 
     def take(self) -> list[Tokens]:
         sent, self._sent = self._sent, []
@@ -38,6 +39,7 @@ def _tokens(batch: Any) -> list[Tokens]:
             rid,
             list(batch.output_ids[row]),
             reason["type"] if reason else None,
+            (reason or {}).get("message") or "",
             {
                 "prompt_tokens": batch.prompt_tokens[row],
                 "cached_tokens": batch.cached_tokens[row],

@@ -2,20 +2,26 @@
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from voice_runtime.errors import QueueFullError
 from voice_runtime.schedulers.base import Scheduler
-from voice_runtime.schedulers.messages import Failed, Finished, Inbound, NewRequest, Outbound, describe
+from voice_runtime.schedulers.messages import Aborted, Failed, Finished, Inbound, NewRequest, Outbound, describe
 from voice_runtime.stages.payloads import Payload
 
 logger = logging.getLogger(__name__)
+MOST_BUILDING = 1_000
+
+
+# Part of a socket's path, of log lines and of metrics.
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,32}$")]
 
 
 class StageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
@@ -25,8 +31,8 @@ class StageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     next: the stage that takes this one's results; without it they go to the session.
     """
 
-    worker: str
-    next: str | None = None
+    worker: Name
+    next: Name | None = None
 
 
 class BuildCount:
@@ -91,9 +97,13 @@ class Stage:
             self._put(message)
             return
         if isinstance(message, NewRequest):
+            if self.building() >= MOST_BUILDING:
+                error = QueueFullError(f"{MOST_BUILDING} requests are being prepared, the limit")
+                self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
+                return
             self.building.accept()
         # What follows a request passes through the same queue, so that an abort cannot overtake its request.
-        self._preparer.submit(self._put_prepared, message)
+        self._preparer.submit(self._put_prepared, message).add_done_callback(_check)
 
     def results(self) -> Iterator[Outbound[Payload]]:
         """What goes back to the wire, until the scheduler has stopped."""
@@ -131,7 +141,18 @@ class Stage:
 
     def _await_warm_up(self) -> None:
         for message in self.results():
-            if isinstance(message, Failed):
-                raise RuntimeError(f"warm-up failed: {message.error}")
-            if isinstance(message, Finished):
-                return
+            match message:
+                case Finished():
+                    return
+                case Failed(_, error):
+                    raise RuntimeError(f"warm-up failed: {error}")
+                case Aborted():
+                    raise RuntimeError("warm-up was aborted, expected to finish")
+        raise RuntimeError("the scheduler ended during warm-up")
+
+
+def _check(done: Future[None]) -> None:
+    """Preparation handles what a request can do wrong; anything else is our fault, and the worker starts anew."""
+    if (error := done.exception()) is not None:
+        logger.critical("preparing a request failed", exc_info=error)
+        os._exit(1)

@@ -1,7 +1,7 @@
 """Speech by Hibari: clauses in, each one's sound out."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from voice_runtime.audio.pcm import to_pcm
 from voice_runtime.models import hibari
@@ -14,7 +14,7 @@ from voice_runtime.stages.payloads import Clause, Opening, SpokenClause
 class SpeechSettings(StageSettings, frozen=True, tag="speech.hibari", kw_only=True):
     """voice: "heart", the one that comes in the package."""
 
-    voice: str = "heart"
+    voice: Literal["heart"] = "heart"
 
 
 class ReplySpeech:

@@ -11,7 +11,7 @@ from voice_runtime.schedulers.messages import Inbound, NewRequest, StreamChunk, 
 from voice_runtime.schedulers.simple import SimpleScheduler, Streamed
 from voice_runtime.stages.base import Stage, StageSettings
 from voice_runtime.stages.payloads import Clause, Opening, TokenIds
-from voice_runtime.stages.thinker import DEFAULT_MODEL
+from voice_runtime.stages.thinker import DEFAULT_MODEL, model_folder
 
 
 class TextSettings(StageSettings, frozen=True, tag="text.clauses", kw_only=True):
@@ -150,10 +150,7 @@ class ReplyText:
 def build(settings: TextSettings) -> Stage:
     from tokenizers import Tokenizer
 
-    from voice_runtime.stages.thinker import ThinkerSettings, model_folder
-
-    folder = model_folder(ThinkerSettings(worker=settings.worker, model=settings.model, stop_ids=()))
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(model_folder(settings.model) / "tokenizer.json"))
     work: Streamed[TokenIds, Clause] = Streamed(lambda _: ReplyText(settings, tokenizer))
     warm_up: list[Inbound[Any]] = [
         NewRequest("warm-up", Opening()),

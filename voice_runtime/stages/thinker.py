@@ -1,10 +1,11 @@
 """The thinker: the conversation in, tokens of the answer out. Any Hugging Face folder that SGLang serves."""
 
-from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from voice_runtime import assets
 from voice_runtime.schedulers.ar import ArScheduler
@@ -37,23 +38,24 @@ class ThinkerSettings(StageSettings, frozen=True, tag="thinker.sglang", kw_only=
     instructions: str | None = None
     few_shot: tuple[Shot, ...] = ()
     chat_template: str | None = None
-    stop_ids: tuple[int, ...]
-    max_new_tokens: int = 96
-    temperature: float = 0.0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-    dtype: str = "bfloat16"
-    kv_tokens: int = 16_384
-    context_tokens: int = 2_048
-    max_running: int = 8
+    stop_ids: tuple[Annotated[int, Meta(ge=0)], ...]
+    max_new_tokens: Annotated[int, Meta(ge=1)] = 96
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] = 1.0
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    kv_tokens: Annotated[int, Meta(ge=64)] = 16_384
+    context_tokens: Annotated[int, Meta(ge=64)] = 2_048
+    max_running: Annotated[int, Meta(ge=1, le=256)] = 8
 
 
-def model_folder(settings: ThinkerSettings) -> Path:
-    return assets.thinker_folder() if settings.model == DEFAULT_MODEL else Path(settings.model)
+def model_folder(model: str) -> Path:
+    """The folder of a model: the installed one is converted when it is not yet."""
+    return assets.thinker_folder() if model == DEFAULT_MODEL else Path(model)
 
 
 def build(settings: ThinkerSettings) -> Stage:
-    folder = model_folder(settings)
+    folder = model_folder(settings.model)
     engine_settings = EngineSettings(
         model=folder,
         dtype=settings.dtype,
@@ -61,58 +63,77 @@ def build(settings: ThinkerSettings) -> Stage:
         context_tokens=settings.context_tokens,
         max_running=settings.max_running,
     )
-    engine = SglangEngine[Prompt](engine_settings, request_builder(settings, folder))
+    engine = SglangEngine[Prompt](engine_settings, RequestBuilder(settings, folder, engine_settings.room_tokens))
     # The example turns enter the radix cache here: a caller's first question prefills only its own words.
     warm_up = NewRequest("warm-up", Prompt([Message("user", "Hello.")]))
     return Stage(ArScheduler(engine, TokenIds), warm_up=[warm_up])
 
 
-def without_oldest(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+class RequestBuilder:
+    """Conversation -> prompt tokens, by the chat template.
+
+    folder: of the model; its tokenizer is loaded on first use. room_tokens: for the prompt and its answer together.
+    """
+
+    def __init__(self, settings: ThinkerSettings, folder: Path, room_tokens: int) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._room_tokens = room_tokens
+        self._opening = _opening(settings)
+
+    def __call__(self, prompt: Prompt) -> Generate:
+        turns = [{"role": message.role, "content": self._plain(message.text)} for message in prompt.messages]
+        ids = self._tokens(turns)
+        while len(ids) + self._settings.max_new_tokens > self._room_tokens and turns[-1]["content"]:
+            turns = _without_oldest(turns)
+            ids = self._tokens(turns)
+        return Generate(
+            ids=ids,
+            max_new_tokens=self._settings.max_new_tokens,
+            stop_ids=self._settings.stop_ids,
+            temperature=self._settings.temperature,
+            top_p=self._settings.top_p,
+            repetition_penalty=self._settings.repetition_penalty,
+        )
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(str(self._folder))
+
+    @cached_property
+    def _marks(self) -> list[str]:
+        return [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
+
+    def _plain(self, text: str) -> str:
+        """A caller's words without the template's own marks: nobody types himself into another role."""
+        for mark in self._marks:
+            text = text.replace(mark, " ")
+        return text
+
+    def _tokens(self, turns: list[dict[str, str]]) -> list[int]:
+        text = self._tokenizer.apply_chat_template(
+            self._opening + turns,
+            chat_template=self._settings.chat_template,
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+def _opening(settings: ThinkerSettings) -> list[dict[str, str]]:
+    """What every conversation begins with: instructions and example turns."""
+    opening = [{"role": "system", "content": settings.instructions}] if settings.instructions else []
+    for shot in settings.few_shot:
+        opening += [{"role": "user", "content": shot.user}, {"role": "assistant", "content": shot.assistant}]
+    return opening
+
+
+def _without_oldest(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     """A conversation without its oldest question and answer; of a single message, its second half."""
     if len(turns) > 1:
         return turns[2:] or turns[1:]
     text = turns[0]["content"]
     return [{**turns[0], "content": text[len(text) // 2 + 1 :]}]
-
-
-def request_builder(settings: ThinkerSettings, folder: Path) -> Callable[[Prompt], Generate]:
-    """Conversation -> prompt tokens, by the chat template. The tokenizer is loaded on first use."""
-    opening = [{"role": "system", "content": settings.instructions}] if settings.instructions else []
-    for shot in settings.few_shot:
-        opening += [{"role": "user", "content": shot.user}, {"role": "assistant", "content": shot.assistant}]
-    tokenizer: Any = None
-
-    def tokens_of(turns: list[dict[str, str]]) -> list[int]:
-        text = tokenizer.apply_chat_template(
-            opening + turns, chat_template=settings.chat_template, tokenize=False, add_generation_prompt=True
-        )
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
-        return ids
-
-    def plain(text: str) -> str:
-        """A caller's words without the template's own marks: nobody types himself into another role."""
-        for mark in tokenizer.all_special_tokens:
-            text = text.replace(mark, " ")
-        return text
-
-    def build_request(prompt: Prompt) -> Generate:
-        nonlocal tokenizer
-        if tokenizer is None:
-            from transformers import AutoTokenizer
-
-            tokenizer = AutoTokenizer.from_pretrained(str(folder))
-        turns = [{"role": message.role, "content": plain(message.text)} for message in prompt.messages]
-        ids = tokens_of(turns)
-        while len(ids) + settings.max_new_tokens > settings.context_tokens and turns[-1]["content"]:
-            turns = without_oldest(turns)
-            ids = tokens_of(turns)
-        return Generate(
-            ids=ids,
-            max_new_tokens=settings.max_new_tokens,
-            stop_ids=settings.stop_ids,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            repetition_penalty=settings.repetition_penalty,
-        )
-
-    return build_request

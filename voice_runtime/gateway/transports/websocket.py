@@ -1,6 +1,7 @@
 """A WebSocket client of a session: one task reads, one writes. Knows nothing of models or turns."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -20,6 +21,7 @@ BURST_S = 10.0
 EVENT_S = 0.02  # what an event counts for: 50 a second; a client reports what it has played 10 times a second
 SMALLEST_AUDIO_S = 0.001  # what a message counts for, however little is in it
 MOST_BAD_EVENTS = 20
+CLOSE_S = 1.0
 SLICE_S = 0.25  # of caller audio judged at a stretch: 8 frames, about a millisecond of the event loop
 
 
@@ -53,15 +55,17 @@ async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: floa
             tasks.create_task(_read(socket, session, codec, input_hz), name="read client")
             tasks.create_task(_write(socket, session, send_s), name="write client")
     except TimeoutError:
-        await _close(socket, 1000, "session_too_long")
+        code, reason = 1000, "session_too_long"
     except ExceptionGroup as group:
         error = group.exceptions[0]
-        if isinstance(error, PeerError):
-            await _close(socket, 1008, error.code)
-        elif not isinstance(error, WebSocketDisconnect):
+        if isinstance(error, WebSocketDisconnect):
+            return
+        if not isinstance(error, PeerError):
             raise
+        code, reason = 1008, error.code
     finally:
         session.close()
+    await _close(socket, code, reason)
 
 
 async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec, input_hz: int) -> None:
@@ -74,8 +78,6 @@ async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec,
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1005))
         data, text = message.get("bytes"), message.get("text")
-        if max(len(data or b""), len(text or "")) > MOST_MESSAGE_BYTES:
-            raise PeerError("message_too_big", f"message is over {MOST_MESSAGE_BYTES} bytes")
         if data is not None:
             audio = codec.receive_bytes(data)
             sound.take(max(SMALLEST_AUDIO_S, audio.samples.size / input_hz), time.monotonic())
@@ -119,8 +121,8 @@ async def _sleep(wake: asyncio.Event, longest_s: float) -> None:
 
 
 async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    """Say goodbye; a client that takes nothing does not get to hear it."""
     logger.info("closing a client: %s", reason)
-    try:
-        await socket.close(code, reason)
-    except RuntimeError:  # it has gone meanwhile
-        pass
+    with contextlib.suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
+        async with asyncio.timeout(CLOSE_S):
+            await socket.close(code, reason)
