@@ -133,6 +133,8 @@ class WorkerLink:
                 self._pools, self.is_ready = pools, True
                 self._on_change(self)
             case wire.FromStage(stage, outbound):
+                if stage not in self.stages:
+                    raise ValueError(f"worker {self.name} has a result of {stage!r}, expected of {self.stages}")
                 self._on_result(stage, outbound)
             case _:
                 assert_never(message)

@@ -63,18 +63,31 @@ class _Request:
     marks: Marks
     live: set[str]  # stages that have not yet reported their end
     unwanted: set[str]  # of these, the ones whose results nobody takes any more: they were told to abort
-    timer: asyncio.TimerHandle  # until it is done; once it is aborted, until every stage has settled
+    deadline: asyncio.TimerHandle  # until the session has its end
     settled: asyncio.Future[None]
+    settling: list[asyncio.TimerHandle] = field(
+        default_factory=list
+    )  # one for each time that stages were told to abort
 
 
 class Pipeline:
     """Routes requests through the stages of a pipeline file. All methods are for the event loop's thread.
 
     config: the pipeline. folder: private folder of the sockets, see `wire.runtime_folder`.
+    settle_s: a worker that has not settled an abort for so long is ended.
+    ledger_timeout_s: most that `resources` waits for a stage.
     """
 
-    def __init__(self, config: PipelineConfig, folder: Path) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        folder: Path,
+        settle_s: float = SETTLE_S,
+        ledger_timeout_s: float = LEDGER_TIMEOUT_S,
+    ) -> None:
         self._config = config
+        self._settle_s = settle_s
+        self._ledger_timeout_s = ledger_timeout_s
         self._contexts = Contexts()
         self._readers = asyncio.TaskGroup()
         self._links = {
@@ -138,6 +151,7 @@ class Pipeline:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
             return done
+        request.deadline.cancel()
         request.listener = None
         self._abort_live(request_id, request)
         return request.settled
@@ -171,7 +185,7 @@ class Pipeline:
         self._inquiries[request_id] = answer
         self._send(stage, Inquire(request_id))
         try:
-            async with asyncio.timeout(LEDGER_TIMEOUT_S):
+            async with asyncio.timeout(self._ledger_timeout_s):
                 return await answer
         except TimeoutError:
             return None
@@ -251,22 +265,23 @@ class Pipeline:
 
     def _abort_stages(self, request_id: str, request: _Request, stages: tuple[str, ...]) -> None:
         told = [stage for stage in stages if stage in request.live and stage not in request.unwanted]
-        if told and not request.unwanted:
-            request.timer.cancel()
-            loop = asyncio.get_running_loop()
-            request.timer = loop.call_later(SETTLE_S, self._end_stuck_workers, request_id)
+        if not told:
+            return
+        request.unwanted.update(told)
         for stage in told:
-            request.unwanted.add(stage)
             self._send(stage, Abort(request_id))
+        loop = asyncio.get_running_loop()
+        request.settling.append(loop.call_later(self._settle_s, self._end_stuck_workers, request_id, told))
 
-    def _end_stuck_workers(self, request_id: str) -> None:
+    def _end_stuck_workers(self, request_id: str, told: list[str]) -> None:
         """An abort that does not settle means a worker that hangs: it and what it holds can only be replaced."""
-        request = self._requests[request_id]
-        for name in {self._config.stages[stage].worker for stage in request.live & request.unwanted}:
-            logger.error("request %s: worker %s has not settled it after %g s", request_id, name, SETTLE_S)
+        live = self._requests[request_id].live
+        for name in {self._config.stages[stage].worker for stage in told if stage in live}:
+            logger.error("request %s: worker %s has not settled it after %g s", request_id, name, self._settle_s)
             self._links[name].kill()
 
     def _tell(self, request: _Request, ended: Finished[Payload] | Failed) -> None:
+        request.deadline.cancel()
         listener, request.listener = request.listener, None
         if listener is not None:
             self._call(listener, ended)
@@ -284,7 +299,8 @@ class Pipeline:
         """The one way out for a request: called whenever a stage has reported its end."""
         if request.live or self._requests.pop(request_id, None) is None:
             return
-        request.timer.cancel()
+        for timer in (request.deadline, *request.settling):
+            timer.cancel()
         if not request.settled.done():
             request.settled.set_result(None)
 
