@@ -354,6 +354,19 @@ async def test_late_messages_of_a_settled_request_change_nothing(cast: Cast, cap
     assert not caplog.records
 
 
+async def test_messages_of_a_stage_that_has_ended_change_nothing(cast: Cast) -> None:
+    reply = await Reply.begun(cast)
+    await cast.give("thinker", Finished(reply.id))
+    await cast.give("thinker", Chunk(reply.id, TOKENS))
+    await cast.give("thinker", Finished(reply.id))
+    await cast.give("thinker", Failed(reply.id, "OSError: late"))
+    assert await cast.left() == {"text": [StreamDone(reply.id)]}
+    assert not reply.results.left()
+    await cast.give("text", Finished(reply.id))
+    await cast.give("speech", Finished(reply.id))
+    assert await reply.results.next() == Finished(reply.id)
+
+
 async def test_messages_of_unknown_requests_change_nothing(cast: Cast, caplog: pytest.LogCaptureFixture) -> None:
     for stage, message in late("f" * 16):
         await cast.give(stage, message)
@@ -379,6 +392,23 @@ async def test_a_worker_that_never_settles_an_abort_is_ended(tmp_path: Path) -> 
         await ended(settled)
         assert cast.of("thinker").process.returncode is None
         assert cast.of("asr").process.returncode is None
+
+
+async def test_an_abort_that_has_settled_in_time_ends_no_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with played(tmp_path, settle_s=0.2) as cast:
+        reply, stuck = await Reply.begun(cast), await Reply.begun(cast)
+        settled = cast.pipeline.abort(reply.id)
+        for stage in CHAIN:
+            await cast.give(stage, Aborted(reply.id))
+        await ended(settled)
+        stuck_settled = cast.pipeline.abort(stuck.id)
+        for stage in ("thinker", "speech"):
+            await cast.give(stage, Aborted(stuck.id))
+        await ended(stuck_settled)  # text has not settled it and was ended, after the other's time
+        assert "has not settled" in caplog.text
+        assert reply.id not in caplog.text
 
 
 # Workers
@@ -459,6 +489,19 @@ async def test_a_worker_that_connects_before_the_gateway_listens_gets_its_welcom
             await finish(cast, await Reply.begun(cast))
     finally:
         await early.end()
+
+
+async def test_a_worker_whose_second_socket_connects_late_gets_its_welcome(tmp_path: Path) -> None:
+    async with played(tmp_path, ready=False) as cast:
+        late = cast.workers["thinker"] = await PlayedWorker.half_start(tmp_path, "thinker")
+        for name in ("recognition", "voice"):  # meanwhile the Hello of the late one has come
+            await cast.enter(name)
+        late.connect_in()
+        await late.welcomed()
+        await late.send(wire.Ready("thinker", {}))
+        async with asyncio.timeout(PATIENCE_S):
+            await cast.pipeline.wait_ready()
+        await finish(cast, await Reply.begun(cast))
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ class PlayedWorker:
         self.process = process
         self.welcome: wire.Welcome | None = None
         self._context = zmq.asyncio.Context()
+        self._folder = folder
         self._in = wire.open_pair(self._context)
-        self._in.connect(wire.address(folder, name, "in"))
         self._out = wire.open_pair(self._context)
         self._out.connect(wire.address(folder, name, "out"))
         self._taken: defaultdict[str, deque[Inbound[Payload]]] = defaultdict(deque)
@@ -42,9 +42,19 @@ class PlayedWorker:
     @classmethod
     async def start(cls, folder: Path, name: str) -> Self:
         """Connect and say Hello."""
+        worker = await cls.half_start(folder, name)
+        worker.connect_in()
+        return worker
+
+    @classmethod
+    async def half_start(cls, folder: Path, name: str) -> Self:
+        """Say Hello with the one socket while the other is not connected."""
         worker = cls(folder, name, await asyncio.create_subprocess_exec("sleep", "60"))
         await worker.send(wire.Hello(name, worker.process.pid))
         return worker
+
+    def connect_in(self) -> None:
+        self._in.connect(wire.address(self._folder, self.name, "in"))
 
     async def send(self, message: wire.FromWorker) -> None:
         await self.send_bytes(wire.encode(message))
@@ -138,7 +148,7 @@ class Cast:
         await self.of(stage).give(stage, message)
 
     async def quiet(self) -> dict[str, Any]:
-        """Let everything arrive that is under way in either direction: every stage is asked what it holds.
+        """Let everything arrive that the stages have given: they are asked what they hold, which comes after it.
 
         What the gateway says of itself then.
         """
@@ -152,7 +162,8 @@ class Cast:
 
     async def left(self, *stages: str) -> dict[str, list[Inbound[Payload]]]:
         """What the stages were told by now that nobody has taken, without those that were told nothing."""
-        await self.quiet()
+        for _ in range(2):  # what one stage has given may be news for another that was asked before
+            await self.quiet()
         return {stage: left for stage in stages or self.config.stages if (left := self.of(stage).left(stage))}
 
 

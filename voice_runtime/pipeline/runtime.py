@@ -299,7 +299,7 @@ class Pipeline:
         """The one way out for a request: called whenever a stage has reported its end."""
         if request.live or self._requests.pop(request_id, None) is None:
             return
-        for timer in (request.deadline, *request.settling):
+        for timer in request.settling:
             timer.cancel()
         if not request.settled.done():
             request.settled.set_result(None)

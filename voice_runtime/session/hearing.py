@@ -2,17 +2,26 @@
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
 from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.audio.resample import Resampler
-from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ, VadStream
+from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ
 from voice_runtime.pipeline.config import TurnSettings
 from voice_runtime.session.turn import Input
 from voice_runtime.session.voice_activity import FRAME_MS, VoiceActivity
 
 JUDGED_S = 8  # Smart Turn looks at so much
+
+
+class VoiceDetector(Protocol):
+    """One caller's voice detector, as `VadStream` is."""
+
+    def push(self, frame: Samples) -> float:
+        """The probability, 0 to 1, that the next 512 samples at 16 kHz hold speech."""
+        ...
 
 
 class Hearing:
@@ -21,7 +30,7 @@ class Hearing:
     input_hz: rate of what is pushed. vad: this caller's voice detector.
     """
 
-    def __init__(self, settings: TurnSettings, vad: VadStream, input_hz: int) -> None:
+    def __init__(self, settings: TurnSettings, vad: VoiceDetector, input_hz: int) -> None:
         self.activity = VoiceActivity(settings)
         self._vad = vad
         self._to_vad = Resampler(input_hz, RATE_HZ)
@@ -80,4 +89,5 @@ class Hearing:
     def _end(self) -> None:
         self.activity.reset()
         self._turn = []
+        self._pre_roll.clear()  # it belongs to this turn: the next one must not have it a second time
         self._pause += 1  # what Smart Turn may still say of the last pause is too late

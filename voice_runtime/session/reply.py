@@ -1,6 +1,5 @@
 """One reply: made by the pipeline, turned into the client's rate, played, and timed."""
 
-import time
 from dataclasses import dataclass, field
 
 from voice_runtime.audio.pcm import to_pcm, to_samples
@@ -13,17 +12,17 @@ from voice_runtime.stages.payloads import SpokenClause
 
 @dataclass(slots=True)
 class Reply:
-    """A reply that is being made or played. Sans-IO but for the clock.
+    """A reply that is being made or played. Sans-IO; the caller brings the time.
 
-    request_id: of the pipeline's request that makes it. before_ms: where the turn's time went until the thinker was
-    asked, by stage. marks: filled by the pipeline.
+    request_id: of the pipeline's request that makes it. before_ms: where the turn's time went until `asked_s`, when the
+    thinker was asked, by stage. marks: filled by the pipeline.
     """
 
     request_id: str
     playout: Playout
     before_ms: dict[str, float]
+    asked_s: float
     marks: Marks = field(default_factory=Marks)
-    _asked_s: float = field(default_factory=time.monotonic)
     _resampler: Resampler | None = None
     _spent_ms: dict[str, float] = field(default_factory=dict)
 
@@ -60,7 +59,7 @@ class Reply:
 
     def _measure(self, now_s: float) -> dict[str, float]:
         """Milliseconds from the end of the caller's speech to the first frame, by stage."""
-        spent, since_s = dict(self.before_ms), self._asked_s
+        spent, since_s = dict(self.before_ms), self.asked_s
         for stage, first_s in self.marks.first_s.items():
             spent[stage] = (first_s - since_s) * 1000
             since_s = first_s

@@ -10,12 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, assert_never
+from typing import ClassVar, Protocol, assert_never
 
 from voice_runtime.audio.pcm import Samples
-from voice_runtime.models.vad import VadStream
 from voice_runtime.pipeline.config import SessionSettings
-from voice_runtime.pipeline.runtime import Pipeline, Result
+from voice_runtime.pipeline.runtime import Listener, Marks, Result
 from voice_runtime.schedulers.messages import Chunk, Failed, Finished
 from voice_runtime.session.events import (
     CallerAudio,
@@ -34,7 +33,7 @@ from voice_runtime.session.events import (
     TranscriptReady,
     TypedText,
 )
-from voice_runtime.session.hearing import Hearing
+from voice_runtime.session.hearing import Hearing, VoiceDetector
 from voice_runtime.session.history import History
 from voice_runtime.session.playout import Playout
 from voice_runtime.session.reply import Reply
@@ -52,22 +51,34 @@ class AgentAudio:
     pcm: bytes
 
 
+class Stages(Protocol):
+    """What a session needs of a pipeline. See `Pipeline`, which is one."""
+
+    def new_id(self) -> str: ...
+
+    def submit(self, entry: str, request_id: str, payload: Payload, listener: Listener) -> Marks: ...
+
+    def abort(self, request_id: str) -> object: ...
+
+
 class Session:
     """A caller's conversation with the pipeline. All methods are for the event loop's thread.
 
     input_hz, output_hz: rates of the client's and the agent's audio.
     vad: this caller's voice detector.
     on_reply_done: called with each reply that ends and, if any of it was heard, where its time went; for metrics.
+    clock: seconds, by the clock of the pipeline's marks.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - six parts and the clock, which only tests replace
         self,
-        pipeline: Pipeline,
+        pipeline: Stages,
         settings: SessionSettings,
-        vad: VadStream,
+        vad: VoiceDetector,
         input_hz: int,
         output_hz: int,
         on_reply_done: Callable[[ReplyDone, Timing | None], None] = lambda done, timing: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wake = asyncio.Event()
         self.epoch = 0
@@ -75,6 +86,7 @@ class Session:
         self._settings = settings
         self._output_hz = output_hz
         self._on_reply_done = on_reply_done
+        self._clock = clock
         self._machine = TurnMachine()
         self._hearing = Hearing(settings.turn, vad, input_hz)
         self._history = History(settings.history_turns)
@@ -99,9 +111,10 @@ class Session:
                 self._hear(samples)
             case Played(reply, ms):
                 if self._reply is not None and self._reply.id == reply:
-                    self._reply.playout.reported(ms, time.monotonic())
+                    self._reply.playout.reported(ms, self._clock())
             case Interrupt():
-                self._hearing.recognised()
+                if not self._hearing.activity.in_turn:  # who is still speaking is heard whole
+                    self._hearing.recognised()
                 self._apply(Input.INTERRUPT)
             case TypedText(text):
                 self._hearing.recognised()
@@ -122,7 +135,7 @@ class Session:
 
     def next_output(self) -> SessionEvent | AgentAudio | None:
         """The next thing to send, in order; None when there is nothing yet."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         self._check_clock(now_s)
         if self._outputs:
             return self._outputs.popleft()
@@ -133,7 +146,7 @@ class Session:
 
     def wait_s(self) -> float:
         """Seconds until `next_output` may have something without a wake-up; inf when only an event can bring it."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         wait_s = self._reply.playout.wait_s(now_s) if self._reply is not None else float("inf")
         if self._hearing.activity.in_turn:
             wait_s = min(wait_s, max(0.0, self._last_audio_s + self._settings.turn.stalled_s - now_s))
@@ -142,7 +155,7 @@ class Session:
     # The caller's audio
 
     def _hear(self, samples: Samples) -> None:
-        self._last_audio_s = time.monotonic()
+        self._last_audio_s = self._clock()
         for frame in self._hearing.frames(samples):
             inputs = self._hearing.push(frame, agent_speaks=self.state in (State.THINKING, State.SPEAKING))
             if (pause := self._hearing.pause()) is not None and self._settings.judge_turn is not None:
@@ -186,14 +199,14 @@ class Session:
             self._end_reply(reply, ReplyDone(reply.id, "interrupted"))
 
     def _recognise(self) -> None:
-        over_s = time.monotonic()
+        over_s = self._clock()
         self._turn_ms = {"end_of_turn": float(self._hearing.activity.silence_ms)}
         utterance = Utterance(self._hearing.take_turn())
 
         def recognised(result: Result) -> None:
             self._requests.discard(result.request_id)
             self._hearing.recognised()
-            self._turn_ms[self._settings.recognise] = (time.monotonic() - over_s) * 1000
+            self._turn_ms[self._settings.recognise] = (self._clock() - over_s) * 1000
             if isinstance(result, Finished) and isinstance(result.result, Transcript):
                 self._answer_spoken(result.result.text)
             else:
@@ -217,7 +230,7 @@ class Session:
         self._history.add_caller(text)
         epoch = self.epoch
         playout = Playout(f"r{next(self._numbers)}", epoch, self._output_hz, self._settings.lead_ms)
-        reply = Reply(self._pipeline.new_id(), playout, self._turn_ms)
+        reply = Reply(self._pipeline.new_id(), playout, self._turn_ms, self._clock())
         self._reply = reply
         self._emit(ReplyStarted(reply.id))
 
@@ -271,7 +284,7 @@ class Session:
     def _end_reply(self, reply: Reply, done: ReplyDone) -> None:
         """The one way out for a reply: played, cut and failed all pass here."""
         self._reply = None
-        self._history.add_agent(reply.playout.heard_text(time.monotonic()))
+        self._history.add_agent(reply.playout.heard_text(self._clock()))
         timing = reply.timing(self._settings.reply)
         if timing is not None:
             self._emit(timing)
