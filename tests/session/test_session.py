@@ -60,6 +60,7 @@ class Call:
             self.stages, settings, Level(), 16_000, RATE_HZ, lambda *done: self.done.append(done), self.clock
         )
         self.said: list[bytes] = []
+        self._look_s = self.clock.now_s  # when a transport that is not woken looks again
         self._noise = np.random.default_rng(1)
 
     def hear(self, frames: str) -> list[Output]:
@@ -80,20 +81,19 @@ class Call:
 
     def outputs(self) -> list[Output]:
         """What a transport would send now: it looks when it is woken or has waited for long enough."""
-        session, outputs = self.session, []
-        while session.wake.is_set() or session.wait_s() <= 1e-9:
-            session.wake.clear()
-            if (output := session.next_output()) is None:
-                break
-            outputs.append(output)
-            session.wake.set()  # a transport that has sent something looks again at once
+        outputs: list[Output] = []
+        while self.session.wake.is_set() or self.clock.now_s >= self._look_s:
+            self.session.wake.clear()
+            while (output := self.session.next_output()) is not None:
+                outputs.append(output)
+            self._look_s = self.clock.now_s + max(self.session.wait_s(), 1e-4)
         return outputs
 
     def listen(self, seconds: float) -> list[Output]:
         """What a transport would send in the next seconds if the caller does nothing."""
         end_s, outputs = self.clock.now_s + seconds, self.outputs()
         while (left_s := end_s - self.clock.now_s) > 0:
-            self.clock.now_s += min(left_s, max(self.session.wait_s(), 1e-4))
+            self.clock.now_s += min(left_s, self._look_s - self.clock.now_s)
             outputs += self.outputs()
         return outputs
 
@@ -295,6 +295,15 @@ def test_a_reply_without_sound_is_completed_and_has_no_timing() -> None:
     assert call.done == [(ReplyDone("r1", "completed"), None)]
 
 
+def test_a_reply_at_another_rate_is_sent_whole() -> None:
+    call = Call()
+    thinker = call.ask()
+    for _ in range(2):
+        thinker.bring(SpokenClause("Hi. ", b"\x01\x02" * 12_000, 24_000))
+    thinker.finish()
+    assert audio_ms(call.listen(2.0)) == 1_000
+
+
 def test_a_transports_own_event_keeps_its_place() -> None:
     call = Call()
     call.session.receive(TypedText("hello"))
@@ -418,9 +427,9 @@ def test_without_reports_the_clock_tells_what_was_played() -> None:
 
 def test_a_report_of_another_reply_changes_nothing() -> None:
     call = Call()
-    call.answered("One two. ", 1_000)
-    call.send(Played("r7", 0))
-    call.listen(0.5)
+    call.answered("One two three four. ", 1_000)
+    call.send(Played("r7", 1_000))
+    call.listen(0.2)
     call.send(Interrupt())
     call.ask("Go on.")
     assert ("assistant", "One") in call.prompt()
@@ -521,6 +530,7 @@ def test_a_typed_question_is_answered_in_every_state(way: Way, told: list[type[S
     heard = call.listen(0.3)
     assert audio_ms(heard) == 200
     assert kinds(heard) == [ReplyText, Timing, ReplyDone]
+    assert [list(event.ms) for event in events(heard) if isinstance(event, Timing)] == [["sending", "total"]]
     assert call.state() is State.LISTENING
 
 
