@@ -82,7 +82,7 @@ def test_an_asset_is_found_without_importing_its_package(published: Asset, tmp_p
 
 def test_one_changed_bit_in_an_asset_is_found(published: Asset) -> None:
     assets.find(published).write_bytes(b"weightr")
-    with pytest.raises(AssetError, match=rf"has sha256 \w+, expected {published.sha256}.*make setup"):
+    with pytest.raises(AssetError, match=rf"has sha256 \w+, expected {published.sha256}.*make clean setup"):
         assets.check(published)
 
 
@@ -90,7 +90,7 @@ def test_a_missing_file_or_package_is_named_with_the_command_that_installs_it(pu
     assets.find(published).unlink()
     absent = Asset("absent", "no-such-package", "1.0", "MIT", "no_such_package/model.bin", "")
     for asset in (published, absent):
-        with pytest.raises(AssetError, match=rf"{asset.path_in_package} is missing.*{asset.package} 1.0.*make setup"):
+        with pytest.raises(AssetError, match=rf"{asset.path_in_package} is missing.*{asset.package} 1.0.*make clean setup"):
             assets.find(asset)
 
 

@@ -29,7 +29,7 @@ CACHE_VARIABLE = "VOICE_RUNTIME_CACHE"
 THINKER = "smollm2-135m-instruct-1"
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
-INSTALL = "run `make setup`"
+INSTALL = "run `make clean setup`"
 REPAIR = "run `voice-runtime doctor --repair`"
 
 

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from voice_runtime.errors import VoiceRuntimeError
+from voice_runtime.errors import ConfigError, VoiceRuntimeError
 from voice_runtime.pipeline import lifeline, pools
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 PipelineFile = Annotated[Path | None, typer.Argument(help="A pipeline file; cascade.toml when left out.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; other than loopback needs VOICE_RUNTIME_TOKEN.")]
-Port = Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")]
+Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")]
 
 
 def shared(folder: str) -> Path:
@@ -34,6 +34,8 @@ def default_pipeline() -> Path:
 @app.command()
 def serve(pipeline: PipelineFile = None, host: Host = "127.0.0.1", port: Port = 8000) -> None:
     """Serve a pipeline: gateway and workers, supervised."""
+    if lifeline.PARENT in os.environ:  # somebody's private server
+        lifeline.die_with_parent()
     _serve(pipeline, host, port, supervise=True)
 
 
@@ -50,6 +52,8 @@ def worker(pipeline: Path, stage: str) -> None:
     from voice_runtime.pipeline import config, wire, worker
 
     loaded = config.load(pipeline)
+    if stage not in loaded.stages:
+        raise ConfigError(f"stage is {stage!r}, expected one of {', '.join(loaded.stages)}")
     folder = os.environ.get("VOICE_RUNTIME_SOCKETS")
     worker.run(loaded, stage, Path(folder) if folder else wire.runtime_folder(loaded.name))
 
@@ -120,13 +124,22 @@ def _serve(pipeline: Path | None, host: str, port: int, *, supervise: bool) -> N
 def main() -> None:
     """Entry point: our own errors are one line, not a traceback."""
     pools.set_to_one_thread()
-    level = os.environ.get("VOICE_RUNTIME_LOG", "INFO").upper()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
+        _start_logging(os.environ.get("VOICE_RUNTIME_LOG", "INFO").upper())
         app()
     except (VoiceRuntimeError, OSError) as error:  # OSError: a port that is taken, a file that is not there
         typer.echo(f"{type(error).__name__}: {error}", err=True)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _start_logging(level: str) -> None:
+    """Our own logs at `level`; those of libraries only from warnings on: below, they hold what was said, and tokens."""
+    if level not in logging.getLevelNamesMapping():
+        raise ConfigError(f"VOICE_RUNTIME_LOG is {level!r}, expected DEBUG, INFO, WARNING or ERROR")
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("voice_runtime").setLevel(level)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from websockets.exceptions import InvalidHandshake
+from websockets.exceptions import WebSocketException
 
 from voice_runtime import assets, client
 from voice_runtime.audio import wav
 from voice_runtime.audio.pcm import Samples
 from voice_runtime.audio.resample import Resampler
-from voice_runtime.errors import VoiceRuntimeError
+from voice_runtime.errors import ConfigError, VoiceRuntimeError
 from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ, SileroVad
+from voice_runtime.pipeline import lifeline
 
 START_S = 180.0  # the first start converts the thinker's weights
 ANSWER_S = 90.0  # the longest reply, played to its end
@@ -38,6 +39,8 @@ async def talk(
         ConfigError: the recording cannot be played. VoiceRuntimeError: the server did not start or did not answer.
     """
     samples, rate_hz = wav.read(recording)
+    if out is not None and not out.parent.is_dir():
+        raise ConfigError(f"{out.parent} is not there, expected a folder to write {out.name} to")
     after_voice_s = silence_at_end_s(samples, rate_hz)
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -49,7 +52,7 @@ async def talk(
             if out is not None:
                 wav.write(out, caller.audio(), OUTPUT_HZ)
             return _result(caller, reply, voice_end_s)
-    except (OSError, InvalidHandshake, TimeoutError) as error:
+    except (OSError, WebSocketException) as error:
         raise VoiceRuntimeError(f"no answer from the server: {error}") from error
 
 
@@ -77,14 +80,20 @@ async def _last_reply(caller: client.Caller) -> str:
 
 
 def silence_at_end_s(samples: Samples, rate_hz: int) -> float:
-    """Seconds after the last voice in a recording, by Silero."""
+    """Seconds after the last voice in a recording, by Silero.
+
+    Raises:
+        ConfigError: there is no voice in it.
+    """
+    assets.verify("silero-vad")
     resampler = Resampler(rate_hz, RATE_HZ)
     heard = np.concatenate([resampler.push(samples), resampler.flush()])
     stream = SileroVad(assets.locate("silero-vad")).open()
     frames = [heard[at : at + FRAME_SAMPLES] for at in range(0, len(heard) - FRAME_SAMPLES + 1, FRAME_SAMPLES)]
     voiced = [number for number, frame in enumerate(frames) if stream.push(frame) >= 0.5]
-    last = (voiced[-1] + 1) * FRAME_SAMPLES if voiced else len(heard)
-    return (len(heard) - last) / RATE_HZ
+    if not voiced:
+        raise ConfigError(f"no voice in {len(heard) / RATE_HZ:.1f} s of recording, expected somebody who speaks")
+    return (len(heard) - (voiced[-1] + 1) * FRAME_SAMPLES) / RATE_HZ
 
 
 @contextlib.asynccontextmanager
@@ -95,7 +104,7 @@ async def private_server(pipeline: Path) -> AsyncIterator[str]:
         VoiceRuntimeError: it ended or was not ready in time.
     """
     command = [sys.executable, "-m", "voice_runtime.cli", "serve", str(pipeline), "--port", "0"]
-    environment = {**os.environ, "VOICE_RUNTIME_LOG": "WARNING"}
+    environment = {**os.environ, "VOICE_RUNTIME_LOG": "WARNING", lifeline.PARENT: str(os.getpid())}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None

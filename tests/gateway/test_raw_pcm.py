@@ -86,7 +86,7 @@ def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:
 @pytest.mark.parametrize("text", ["", " \n\t", pytest.param("x" * (MOST_TEXT_CHARACTERS + 1), id="long")])
 def test_a_typed_question_that_is_empty_or_too_long_is_refused(text: str) -> None:
     refused = refusal(json.dumps({"type": "text", "text": text}))
-    assert refused == f"text has {len(text)} characters, expected 1 to {MOST_TEXT_CHARACTERS}"
+    assert refused == f"text has {len(text)} characters, expected 1 to {MOST_TEXT_CHARACTERS} that can be seen"
 
 
 def test_the_longest_typed_question_passes() -> None:

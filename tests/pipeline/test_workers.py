@@ -26,6 +26,14 @@ def test_every_compute_pool_of_every_worker_has_one_thread(server: Served) -> No
     assert workers["thinker"]["pools"]["torch_interop"] == 1
 
 
+def test_nothing_listens_but_the_door_and_that_on_loopback(server: Served) -> None:
+    """Whatever a library opens: an address other than loopback would be open to the whole network."""
+    processes = [psutil.Process(server.process.pid), *descendants(server.process.pid)]
+    listening = [found.laddr for one in processes for found in one.net_connections("inet") if found.status == "LISTEN"]
+    assert server.port in {address.port for address in listening}
+    assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
+
+
 def test_workers_yield_to_the_gateway(server: Served) -> None:
     resources = server.resources()
     assert all(facts["nice"] > resources["gateway"]["nice"] for facts in resources["workers"].values())

@@ -53,13 +53,12 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
         AssetError: a model file is missing.
         OSError: the port is taken.
     """
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # at INFO it logs each socket with its ?token=
     access = Access(options.host, options.token)
+    _check_assets(config)
     vad = SileroVad(assets.locate("silero-vad"))
     listener = _listen(options.host, options.port)
     port = listener.getsockname()[1]
     folder = wire.runtime_folder(f"{config.name}-{port}" if options.supervise else config.name)
-    _check_assets(config)
     logger.info("listening on %s:%s, loading the models", options.host, port)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,7 +88,7 @@ def address(host: str, port: int) -> str:
 def _check_assets(config: PipelineConfig) -> None:
     """A damaged file is told here, once, and not by a worker that is started again and again."""
     needed = needed_assets(config)
-    for name in needed:
+    for name in {"silero-vad", *needed}:
         assets.verify(name)
     if assets.GGUF.name in needed:
         assets.thinker_folder()

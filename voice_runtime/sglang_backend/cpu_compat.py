@@ -23,3 +23,20 @@ def prepare() -> None:
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _kept.append(library)
+
+
+def one_process_group() -> None:
+    """Set up torch's threads and its process group of one, before SGLang does.
+
+    SGLang would open torch's rendezvous store, a TCP server on every interface that asks nobody who he is. A store in
+    memory serves a single process as well, and SGLang takes a group that is there.
+    Source: sglang 0.5.15.post1, srt/distributed/parallel_state.py, init_distributed_environment.
+    """
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens where the host's name points to
+    import torch
+
+    if torch.get_num_interop_threads() != 1:  # its default is one a core, whatever OMP_NUM_THREADS says
+        torch.set_num_interop_threads(1)
+    if not torch.distributed.is_initialized():
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)

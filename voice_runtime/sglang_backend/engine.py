@@ -94,10 +94,7 @@ class SglangEngine(Generic[P]):
         if not self._settings.model.is_dir():
             raise ConfigError(f"model folder {self._settings.model} is not there, expected a Hugging Face folder")
         cpu_compat.prepare()
-        import torch
-
-        if torch.get_num_interop_threads() != 1:  # its default is one a core, whatever OMP_NUM_THREADS says
-            torch.set_num_interop_threads(1)
+        cpu_compat.one_process_group()
         from voice_runtime.sglang_backend.scheduler import QueueScheduler
         from voice_runtime.sglang_backend.server_args import server_args
 

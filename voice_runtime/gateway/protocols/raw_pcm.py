@@ -74,8 +74,11 @@ class RawPcmCodec:
 
 
 def _typed(text: str) -> events.TypedText:
-    if not text.strip() or len(text) > MOST_TEXT_CHARACTERS:
-        raise PeerError("bad_event", f"text has {len(text)} characters, expected 1 to {MOST_TEXT_CHARACTERS}")
+    visible = any(character.isprintable() and not character.isspace() for character in text)
+    if not visible or len(text) > MOST_TEXT_CHARACTERS:
+        raise PeerError(
+            "bad_event", f"text has {len(text)} characters, expected 1 to {MOST_TEXT_CHARACTERS} that can be seen"
+        )
     return events.TypedText(text.strip())
 
 

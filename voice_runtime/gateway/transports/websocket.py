@@ -55,17 +55,17 @@ async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: floa
             tasks.create_task(_read(socket, session, codec, input_hz), name="read client")
             tasks.create_task(_write(socket, session, send_s), name="write client")
     except TimeoutError:
-        code, reason = 1000, "session_too_long"
+        code, over = 1000, SessionError("session_too_long", f"{session_s:g} s are over, the limit")
     except ExceptionGroup as group:
-        error = group.exceptions[0]
-        if isinstance(error, WebSocketDisconnect):
+        if any(isinstance(error, WebSocketDisconnect) for error in group.exceptions):
             return
+        error = group.exceptions[0]
         if not isinstance(error, PeerError):
             raise
-        code, reason = 1008, error.code
+        code, over = 1008, SessionError(error.code, str(error))
     finally:
         session.close()
-    await _close(socket, code, reason)
+    await _close(socket, code, over)
 
 
 async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec, input_hz: int) -> None:
@@ -120,9 +120,10 @@ async def _sleep(wake: asyncio.Event, longest_s: float) -> None:
         pass
 
 
-async def _close(socket: WebSocket, code: int, reason: str) -> None:
-    """Say goodbye; a client that takes nothing does not get to hear it."""
-    logger.info("closing a client: %s", reason)
+async def _close(socket: WebSocket, code: int, over: SessionError) -> None:
+    """Say why and goodbye; a client that takes nothing does not get to hear it."""
+    logger.info("closing a client: %s", over.code)
     with contextlib.suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
         async with asyncio.timeout(CLOSE_S):
-            await socket.close(code, reason)
+            await socket.send_text(raw_pcm.encode(over))
+            await socket.close(code, over.code)
