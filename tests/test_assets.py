@@ -90,7 +90,9 @@ def test_a_missing_file_or_package_is_named_with_the_command_that_installs_it(pu
     assets.find(published).unlink()
     absent = Asset("absent", "no-such-package", "1.0", "MIT", "no_such_package/model.bin", "")
     for asset in (published, absent):
-        with pytest.raises(AssetError, match=rf"{asset.path_in_package} is missing.*{asset.package} 1.0.*make clean setup"):
+        with pytest.raises(
+            AssetError, match=rf"{asset.path_in_package} is missing.*{asset.package} 1.0.*make clean setup"
+        ):
             assets.find(asset)
 
 

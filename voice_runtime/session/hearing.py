@@ -36,7 +36,7 @@ class Hearing:
         self._to_vad = Resampler(input_hz, RATE_HZ)
         self._rest = np.zeros(0, np.float32)  # of a frame
         self._pre_roll: deque[Samples] = deque(maxlen=max(1, settings.pre_roll_ms // FRAME_MS))
-        self._longest_frames = int(settings.longest_turn_s * 1000) // FRAME_MS
+        self._longest_frames = (int(settings.longest_turn_s * 1000) + settings.pre_roll_ms) // FRAME_MS
         self._turn: list[Samples] = []
         self._unrecognised: list[Samples] = []  # turns whose recognition is under way or was cut off by more speech
         self._pause = 0  # number of the present pause
@@ -70,6 +70,11 @@ class Hearing:
     def judged(self, pause: int, probability: float) -> list[Input]:
         """Smart Turn's answer; of a pause that is over it means nothing."""
         return self.activity.judged(probability) if pause == self._pause else []
+
+    @property
+    def holds_long_turn(self) -> bool:
+        """What waits for recognition is so long that more would not fit beside it."""
+        return 2 * len(self._unrecognised) > self._longest_frames
 
     def take_turn(self) -> bytes:
         """End the turn: its sound, 16-bit at 16 kHz, with what was said before and is not recognised yet."""

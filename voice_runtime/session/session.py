@@ -91,6 +91,7 @@ class Session:
         self._hearing = Hearing(settings.turn, vad, input_hz)
         self._history = History(settings.history_turns)
         self._typed = ""
+        self._recognition = ""  # id of the recogniser's last request
         self._requests: set[str] = set()
         self._reply: Reply | None = None
         self._outputs: deque[SessionEvent] = deque()
@@ -190,21 +191,35 @@ class Session:
     def _abort_reply(self) -> None:
         """One transaction: raise the epoch, abort every stage, tell the client to drop what it has buffered."""
         self.epoch += 1
-        for request_id in self._requests:
+        kept = self._recognition_kept()
+        for request_id in self._requests - kept:
             self._pipeline.abort(request_id)
-        self._requests.clear()
+        self._requests = kept
         reply = self._reply
         if reply is not None:
             self._emit(Flush(reply.id))
             self._end_reply(reply, ReplyDone(reply.id, "interrupted"))
 
+    def _recognition_kept(self) -> set[str]:
+        """The recogniser's request when the caller goes on after so long a turn that both would be too long together.
+
+        Its words then become the beginning of what is said now; of a short turn the sound is kept, not the request.
+        """
+        if self.state is not State.HEARING or not self._hearing.holds_long_turn:
+            return set()
+        self._hearing.recognised()
+        return self._requests & {self._recognition}
+
     def _recognise(self) -> None:
-        over_s = self._clock()
+        over_s, epoch = self._clock(), self.epoch
         self._turn_ms = {"end_of_turn": float(self._hearing.activity.silence_ms)}
         utterance = Utterance(self._hearing.take_turn())
 
         def recognised(result: Result) -> None:
             self._requests.discard(result.request_id)
+            if self.epoch != epoch:
+                self._join(result)
+                return
             self._hearing.recognised()
             self._turn_ms[self._settings.recognise] = (self._clock() - over_s) * 1000
             if isinstance(result, Finished) and isinstance(result.result, Transcript):
@@ -213,10 +228,16 @@ class Session:
                 self._emit(SessionError("stage_failed", str(getattr(result, "error", result))))
                 self._apply(Input.REPLY_OVER)
 
-        self._submit(self._settings.recognise, utterance, recognised)
+        self._recognition = self._submit(self._settings.recognise, utterance, recognised)
+
+    def _join(self, result: Result) -> None:
+        """Words of a turn that has gone on since: they stay unanswered until the caller has finished."""
+        if isinstance(result, Finished) and isinstance(result.result, Transcript) and _has_words(result.result.text):
+            self._emit(TranscriptReady(result.result.text))
+            self._history.add_caller(result.result.text)
 
     def _answer_spoken(self, text: str) -> None:
-        if not any(letter.isalnum() for letter in text):
+        if not _has_words(text):
             self._apply(Input.REPLY_OVER)
             return
         self._emit(TranscriptReady(text))
@@ -291,10 +312,11 @@ class Session:
         self._on_reply_done(done, timing)
         self._emit(done)
 
-    def _submit(self, stage: str, payload: Payload, listener: Callable[[Result], None]) -> None:
+    def _submit(self, stage: str, payload: Payload, listener: Callable[[Result], None]) -> str:
         request_id = self._pipeline.new_id()
         self._requests.add(request_id)
         self._pipeline.submit(stage, request_id, payload, listener)
+        return request_id
 
     def _emit(self, event: SessionEvent) -> None:
         self._outputs.append(event)
@@ -308,3 +330,7 @@ class Session:
         Effect.ANSWER_TYPED: _answer_typed,
         Effect.DROP_HEARD: _drop_heard,
     }
+
+
+def _has_words(text: str) -> bool:
+    return any(letter.isalnum() for letter in text)
