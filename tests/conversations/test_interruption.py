@@ -101,18 +101,24 @@ async def test_hanging_up_in_mid_reply_gives_everything_back(server: Served) -> 
 
 
 async def interrupt_turns(server: Served, count: int) -> None:
-    """Interrupt replies one after the other: every fifth by voice, the others by an event."""
+    """Interrupt replies one after the other: every fifth by voice in a call of its own, the others by an event."""
     voice = synthesise("Wait a moment.", "flite")
-    async with client.call(server.url) as caller:
-        for number in range(count):
+    for _ in range(count // 5):
+        async with client.call(server.url) as caller:
             since = await speaking(caller)
-            if number % 5 == 0:
-                await caller.say(voice)
-            else:
+            await caller.say(voice)
+            await assert_interrupted(caller, since)
+        async with client.call(server.url) as caller:
+            for _ in range(4):
+                since = await speaking(caller)
                 await caller.send(type="interrupt")
-            flush = await caller.wait_for("flush", since)
-            await caller.wait_for("reply_done", since, status="interrupted")
-            assert audio_after_flush(caller, flush) == []
+                await assert_interrupted(caller, since)
+
+
+async def assert_interrupted(caller: client.Caller, since: int) -> None:
+    flush = await caller.wait_for("flush", since)
+    await caller.wait_for("reply_done", since, status="interrupted")
+    assert audio_after_flush(caller, flush) == []
 
 
 def footprint(resources: dict[str, object]) -> dict[str, object]:
@@ -131,9 +137,9 @@ def footprint(resources: dict[str, object]) -> dict[str, object]:
 
 
 async def test_a_few_interrupted_turns_leave_resources_at_the_baseline(server: Served) -> None:
-    await interrupt_turns(server, 2)
+    await interrupt_turns(server, 5)
     before = footprint(server.wait_idle())
-    await interrupt_turns(server, 8)
+    await interrupt_turns(server, 10)
     assert footprint(server.wait_idle()) == before
 
 
