@@ -37,13 +37,8 @@ def count() -> dict[str, int]:
         pools["torch"] = torch.get_num_threads()
         pools["torch_interop"] = torch.get_num_interop_threads()
     # Python's own threads come and go meanwhile: the fewest of a few looks is what stays.
-    pools["native"] = 1 + min(_foreign_threads() for _ in range(5)) - _at_import()
+    pools["native"] = 1 + min(_foreign_threads() for _ in range(5))
     return pools
-
-
-def _at_import() -> int:
-    """ONNX Runtime starts one thread when it is imported, before any session: it does not compute."""
-    return int("onnxruntime" in sys.modules)
 
 
 def _foreign_threads() -> int:
