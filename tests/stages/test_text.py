@@ -119,16 +119,22 @@ def test_clauses_end_where_a_speaker_would_pause(text: str, expected: list[str])
 
 def test_the_first_clause_goes_out_early_and_later_ones_are_longer() -> None:
     cutter = ClauseCutter(settings(first_words=6, max_words=8))
-    words = [f"w{number} " for number in range(20)]
+    words = [f"{chr(97 + number)} " for number in range(20)]
     found = [(number, clause) for number, word in enumerate(words, 1) for clause in cutter.push(word)]
     assert found == [(6, "".join(words[:6])), (14, "".join(words[6:14]))]
     assert list(cutter.close()) == ["".join(words[14:])]
 
 
 def test_a_clause_is_at_most_three_times_as_long_as_the_one_that_is_heard_while_it_is_thought() -> None:
-    words = "".join(f"w{number} " for number in range(60))
+    words = "word " * 60
     lengths = [len(clause.split()) for clause in clauses([words], settings(first_words=2, max_words=24))]
     assert lengths == [2, 6, 18, 24, 10]
+
+
+def test_a_number_counts_as_many_words_as_it_has_digits() -> None:
+    text = "Yes. The ocean is 141,072 kilometers wide and very deep."
+    found = clauses([text], settings(first_words=6, max_words=6))
+    assert found == ["Yes. ", "The ocean is 141,072 ", "kilometers wide and very deep."]
 
 
 def test_a_stop_string_in_pieces_never_gets_out() -> None:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -95,15 +94,18 @@ class ClauseCutter:
     def _ends_clause(self, clause: str) -> bool:
         if _ABBREVIATION.search(clause):
             return False
-        words = len(clause.split())
+        words = _words(clause)
         if _SENTENCE_END.search(clause):
             return words > 0
         return words >= (2 if not self._last_words else min(self._settings.min_words, self._most_words() // 2))
 
     def _word_limit(self, limit: int) -> int | None:
-        most = self._most_words()
-        words = re.finditer(r"\S+\s", self._held[:limit])
-        return next((word.end() for word in islice(words, most - 1, None)), None)
+        words, most = 0, self._most_words()
+        for word in re.finditer(r"\S+\s", self._held[:limit]):
+            words += _words(word[0]) if self._last_words else 1
+            if words >= most:
+                return word.end()
+        return None
 
     def _most_words(self) -> int:
         """The ramp: a first clause that is soon there, then longer ones, which sound better."""
@@ -112,8 +114,13 @@ class ClauseCutter:
 
     def _release(self, end: int) -> str:
         clause, self._held = self._held[:end], self._held[end:]
-        self._last_words = max(1, len(clause.split()))
+        self._last_words = max(1, _words(clause))
         return clause
+
+
+def _words(text: str) -> int:
+    """How much there is to think and to say: in a number every digit is a token, and about a word."""
+    return sum(max(1, sum(letter.isdigit() for letter in word)) for word in text.split())
 
 
 class ReplyText:
