@@ -174,7 +174,7 @@ async def test_logs_hold_no_transcript_and_no_typed_text(server: Served) -> None
 
 
 async def test_with_a_token_nobody_connects_without_it() -> None:
-    with serving(VOICE_RUNTIME_TOKEN="s3cr3t-t0ken") as server:
+    with serving(VOICE_RUNTIME_TOKEN="s3cr3t-t0ken", VOICE_RUNTIME_LOG="DEBUG") as server:
         for query in ("", "?token=wrong"):
             with pytest.raises(InvalidStatus) as refused:
                 async with connect(f"{server.url}/v1/pcm{query}"):
@@ -185,4 +185,9 @@ async def test_with_a_token_nobody_connects_without_it() -> None:
         assert server.get("/debug/resources")[0] == 401
         assert server.get("/debug/resources", {"Authorization": "Bearer s3cr3t-t0ken"})[0] == 200
         assert server.get("/health")[0] == 200
-        assert "s3cr3t-t0ken" not in "".join(server.log)
+        async with client.call(server.url, token="s3cr3t-t0ken") as caller:
+            await answered(caller)
+        log = "".join(server.log)
+        assert "s3cr3t-t0ken" not in log
+        assert "capital of Italy" not in log
+        assert "Rome" not in log

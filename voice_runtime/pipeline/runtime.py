@@ -1,7 +1,6 @@
 """The pipeline as the session sees it: requests in, results out, one abort for all stages. Runs on the event loop.
 
-Results pass through here on their way to the next stage, so that an abort
-or a dead worker is dealt with in one place.
+Results pass through here on their way to the next stage, so that an abort or a dead worker is dealt with in one place.
 """
 
 import asyncio
@@ -65,9 +64,8 @@ class _Request:
     unwanted: set[str]  # of these, the ones whose results nobody takes any more: they were told to abort
     deadline: asyncio.TimerHandle  # until the session has its end
     settled: asyncio.Future[None]
-    settling: list[asyncio.TimerHandle] = field(
-        default_factory=list
-    )  # one for each time that stages were told to abort
+    # One for each time that stages were told to abort.
+    settling: list[asyncio.TimerHandle] = field(default_factory=list)
 
 
 class Pipeline:
