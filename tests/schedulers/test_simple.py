@@ -106,10 +106,12 @@ def test_a_request_that_fails_says_so_and_the_next_one_is_served() -> None:
     assert ledger(scheduler) == IDLE
 
 
-def test_items_of_a_one_shot_request_are_ignored() -> None:
+@pytest.mark.parametrize("follower", [StreamChunk("a", "y"), StreamDone("a")])
+def test_an_item_or_an_end_fails_a_request_of_one_payload(follower: StreamChunk[str] | StreamDone) -> None:
     scheduler: Scheduler = SimpleScheduler(OneShot(upper))
-    messages = (NewRequest("a", "x"), StreamChunk("a", "y"), StreamDone("a"))
-    assert run(scheduler, *messages) == [Finished("a", "X")]
+    [end] = run(scheduler, NewRequest("a", "x"), follower)
+    assert isinstance(end, Failed)
+    assert "one payload" in end.error
 
 
 def test_an_aborted_request_is_not_computed() -> None:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from voice_runtime import assets
-from voice_runtime.schedulers.ar import ArScheduler
-from voice_runtime.sglang_backend.engine import EngineSettings, Generate, SglangEngine
+from voice_runtime.runner.generate import Generate
+from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
+from voice_runtime.sglang_backend.engine import EngineSettings, SglangEngine
 
-Ar = ArScheduler[Generate, list[int]]
+Ar = ArScheduler[Generate, Generate, list[int]]
 
 # Small, so that waiting, chunked prefill and a full pool really happen.
 SETTINGS: dict[str, Any] = {"kv_tokens": 600, "context_tokens": 560, "max_running": 8, "max_waiting": 8}
@@ -18,8 +19,7 @@ SETTINGS: dict[str, Any] = {"kv_tokens": 600, "context_tokens": 560, "max_runnin
 @pytest.fixture(scope="session")
 def scheduler() -> Iterator[Ar]:
     settings = EngineSettings(model=assets.thinker_folder(), dtype="float32", chunked_prefill_tokens=64, **SETTINGS)
-    engine: SglangEngine[Generate] = SglangEngine(settings, lambda generate: generate)
-    scheduler: Ar = ArScheduler(engine, list)
+    scheduler: Ar = ArScheduler(SglangEngine(settings), lambda generate: WholePrompt(generate, list))
     scheduler.start()
     yield scheduler
     scheduler.stop()

@@ -13,6 +13,7 @@ from tests.sglang_backend.conftest import Ar
 from tests.support.serving import kv_is_whole
 from voice_runtime import assets
 from voice_runtime.errors import UnsupportedError
+from voice_runtime.runner.generate import Generate
 from voice_runtime.schedulers.messages import (
     Aborted,
     Chunk,
@@ -24,7 +25,7 @@ from voice_runtime.schedulers.messages import (
     Outbound,
     StreamChunk,
 )
-from voice_runtime.sglang_backend.engine import EngineSettings, Generate
+from voice_runtime.sglang_backend.engine import EngineSettings
 
 STOP = 2
 QUESTIONS = (

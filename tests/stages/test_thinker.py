@@ -8,8 +8,8 @@ import pytest
 from voice_runtime import assets
 from voice_runtime.cli import default_pipeline
 from voice_runtime.pipeline import config
+from voice_runtime.runner.generate import Generate
 from voice_runtime.sglang_backend import cpu_compat
-from voice_runtime.sglang_backend.engine import Generate
 from voice_runtime.stages.payloads import Message, Prompt
 from voice_runtime.stages.thinker import RequestBuilder, ThinkerSettings, model_folder
 

@@ -14,7 +14,7 @@ import zmq.asyncio
 
 from voice_runtime.errors import QueueFullError, StageDiedError
 from voice_runtime.pipeline import wire
-from voice_runtime.schedulers.messages import Inbound, Outbound
+from voice_runtime.schedulers.messages import Outbound, Sent
 from voice_runtime.stages.payloads import Payload
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class WorkerLink:
         self._receiver.close()
         self._pid, self._pidfd, self.is_ready = None, None, False
 
-    def send(self, stage: str, message: Inbound[Payload]) -> None:
+    def send(self, stage: str, message: Sent[Payload]) -> None:
         """Never blocks.
 
         Raises:

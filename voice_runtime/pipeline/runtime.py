@@ -21,11 +21,11 @@ from voice_runtime.schedulers.messages import (
     Chunk,
     Failed,
     Finished,
-    Inbound,
     Inquire,
     Ledger,
     NewRequest,
     Outbound,
+    Sent,
     StreamChunk,
     StreamDone,
     describe,
@@ -307,7 +307,7 @@ class Pipeline:
     def _link_of(self, stage: str) -> WorkerLink:
         return self._links[self._config.stages[stage].worker]
 
-    def _send(self, stage: str, message: Inbound[Payload]) -> None:
+    def _send(self, stage: str, message: Sent[Payload]) -> None:
         """Send, or have the request fail: not at once, since the caller may still be opening it at its other stages."""
         try:
             self._link_of(stage).send(stage, message)

@@ -2,44 +2,44 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-P = TypeVar("P", contravariant=True)
+G = TypeVar("G", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """What one step brought for one request.
 
-    ids: new token ids, in order; a stop token is not among them.
-    finish_reason: None while the request goes on, else "stop", "length", "abort" (as was asked) or "error".
+    items: what was generated, in order: token ids, or what the model makes of each (a codec model: a frame of codes).
+        A stop token is not among them.
+    finish_reason: None while the generation goes on, else "stop", "length", "abort" (as was asked) or "error".
     error: what went wrong, with "error".
-    metrics: counts that are known at the end (prompt_tokens, cached_tokens, completion_tokens,
-        retractions).
+    metrics: counts that are known at the end (prompt_tokens, cached_tokens, completion_tokens, retractions).
     """
 
     request_id: str
-    ids: Sequence[int]
+    items: Sequence[Any]
     finish_reason: str | None = None
     error: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-class Engine(Protocol, Generic[P]):
+class Engine(Protocol, Generic[G]):
     """An engine that decodes many requests step by step. One thread calls everything."""
 
     def open(self) -> None:
         """Load what is needed, on the thread that will step."""
 
-    def add(self, request_id: str, payload: P) -> None:
-        """Take a request.
+    def add(self, request_id: str, generate: G) -> None:
+        """Take a generation; a request has one at a time.
 
         Raises:
-            RequestError: the request cannot be served; nothing of it is kept.
+            RequestError: it cannot be served; nothing of it is kept.
         """
 
     def abort(self, request_id: str) -> None:
-        """Drop a request; its end comes out of a later `step` with finish_reason "abort"."""
+        """Drop a request's generation; its end comes out of a later `step` with finish_reason "abort"."""
 
     def step(self) -> Iterator[Tokens]:
         """Run one batch (or housekeeping when there is none) and give what it brought."""

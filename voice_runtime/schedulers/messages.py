@@ -38,6 +38,13 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     request_id: str
 
 
+class Reject(msgspec.Struct, frozen=True, tag=True):
+    """The payload that a request was waiting for cannot be made: answered by `Failed` with this error."""
+
+    request_id: str
+    error: str
+
+
 class Inquire(msgspec.Struct, frozen=True, tag=True):
     """Ask what the scheduler holds: answered by `Ledger`, taken between two steps of the scheduler's own thread."""
 
@@ -79,7 +86,8 @@ class Ledger(msgspec.Struct, frozen=True, tag=True):
     held: Mapping[str, int]
 
 
-Inbound = NewRequest[P] | StreamChunk[P] | StreamDone | Abort | Inquire
+Sent = NewRequest[P] | StreamChunk[P] | StreamDone | Abort | Inquire
+Inbound = Sent[P] | Reject
 Outbound = Chunk[R] | Finished[R] | Failed | Aborted | Ledger
 Ended = Finished[R] | Failed | Aborted
 

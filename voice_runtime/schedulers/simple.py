@@ -1,7 +1,5 @@
 """SimpleScheduler: one-shot computation. Inbox, function, outbox; optionally in small batches behind a gate."""
 
-import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Sized
@@ -9,9 +7,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
-from voice_runtime.errors import QueueFullError
+from voice_runtime.errors import RequestError
 from voice_runtime.schedulers.gate import BatchGate
 from voice_runtime.schedulers.inbox import Inbox
+from voice_runtime.schedulers.loop import Loop
 from voice_runtime.schedulers.messages import (
     Abort,
     Aborted,
@@ -23,13 +22,13 @@ from voice_runtime.schedulers.messages import (
     Inquire,
     Ledger,
     NewRequest,
+    Reject,
     StreamChunk,
     StreamDone,
     describe,
 )
 from voice_runtime.schedulers.outbox import Outbox
 
-logger = logging.getLogger(__name__)
 P = TypeVar("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -98,36 +97,16 @@ class SimpleScheduler(Generic[P, R]):
         self._clock = clock
         self._waiting: deque[_Waiting[P]] = deque()
         self._streams: dict[str, ItemStream[P, R]] = {}
-        self._thread = threading.Thread(target=self._run, name="simple-scheduler", daemon=True)
+        self._loop = Loop("simple-scheduler", (self.inbox, self.outbox), self.step, self._end)
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start()
 
     def stop(self) -> None:
-        self.inbox.close()
-        if self._thread.is_alive():
-            self._thread.join()
-        for request_id in self.inbox.live_requests():
-            self._end(Aborted(request_id))
-        self.outbox.close()
+        self._loop.stop()
 
     def abort(self, request_id: str) -> None:
         self.inbox.abort(request_id)
-
-    def _run(self) -> None:
-        try:
-            while not self.inbox.closed:
-                self.step()
-        except BaseException as error:
-            # Work that fails is caught where it runs; this is our own fault. The closed outbox ends the worker.
-            logger.exception("the scheduler failed")
-            try:
-                for request_id in self.inbox.live_requests():
-                    self._end(Failed(request_id, describe(error)))
-            except QueueFullError as full:
-                logger.error("the requests that were live get no end: %s", full)
-            finally:
-                self.outbox.close()
 
     def step(self) -> None:
         """One round: take what has arrived, then run a batch unless the gate holds it.
@@ -153,6 +132,8 @@ class SimpleScheduler(Generic[P, R]):
                 self._finish(request_id)
             case Abort(request_id):
                 self._end(Aborted(request_id))
+            case Reject(request_id, error):
+                self._end(Failed(request_id, error))
             case Inquire(request_id):
                 self.outbox.put(Ledger(request_id, self._held()))
             case _:
@@ -168,12 +149,11 @@ class SimpleScheduler(Generic[P, R]):
             self._end(Failed(request_id, describe(error)))
 
     def _emit(self, request_id: str, results: Callable[[ItemStream[P, R]], Iterable[R]]) -> bool:
-        """Put what an item brings into the outbox; False when the request has failed (now or before)."""
-        stream = self._streams.get(request_id)
-        if stream is None:
-            return False
+        """Put what an item brings into the outbox; False when that has failed the request."""
         try:
-            for result in results(stream):
+            if isinstance(self._work, OneShot):
+                raise RequestError("an item or its end came, expected a request of one payload")
+            for result in results(self._streams[request_id]):
                 self.outbox.put(Chunk(request_id, result))
         except Exception as error:
             self._end(Failed(request_id, describe(error)))
@@ -224,8 +204,8 @@ class SimpleScheduler(Generic[P, R]):
     def _end(self, ended: Ended[R]) -> None:
         """The one way out for a request: finished, failed and aborted all pass here."""
         self._streams.pop(ended.request_id, None)
-        if isinstance(ended, Aborted):
-            self._waiting = deque(w for w in self._waiting if w.request_id != ended.request_id)
+        if any(waiting.request_id == ended.request_id for waiting in self._waiting):
+            self._waiting = deque(waiting for waiting in self._waiting if waiting.request_id != ended.request_id)
         self.inbox.settle(ended.request_id)
         self.outbox.put(ended)
 

@@ -1,17 +1,24 @@
 """SGLang as an engine of ArScheduler: KV pages, radix tree and continuous batching are upstream's own."""
 
+from __future__ import annotations
+
+import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from voice_runtime.errors import ConfigError, RequestError, UnsupportedError
+from voice_runtime.runner.generate import Generate
 from voice_runtime.schedulers.engine import Tokens
+from voice_runtime.schedulers.messages import describe
 from voice_runtime.sglang_backend import cpu_compat
 
+if TYPE_CHECKING:  # a process without an engine loads no torch
+    from voice_runtime.runner.runner import ModelRunner
+
 logger = logging.getLogger(__name__)
-P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,8 @@ class EngineSettings:
     kv_tokens: tokens of key/value cache in all. context_tokens: longest prompt and answer together.
     max_running: most requests that are decoded together. max_waiting: most that may wait for that.
     chunked_prefill_tokens: most prompt tokens of one step; a longer prompt takes several.
+    radix_cache: keep pages of what has ended, for prompts that begin alike.
+    models: a package whose modules name model classes of their own as `EntryClass`.
     overlap: upstream's overlap scheduling; refused.
     """
 
@@ -33,6 +42,8 @@ class EngineSettings:
     max_running: int = 8
     max_waiting: int = 64
     chunked_prefill_tokens: int = 512
+    radix_cache: bool = True
+    models: str | None = None
     overlap: bool = False
 
     def __post_init__(self) -> None:
@@ -56,33 +67,22 @@ class EngineSettings:
         return min(self.context_tokens, self.kv_tokens) - 7
 
 
-@dataclass(frozen=True, slots=True)
-class Generate:
-    """One generation, in the engine's terms.
-
-    ids: prompt token ids. stop_ids: token ids that end the answer and are not part of it.
-    temperature: 0 is greedy.
-    """
-
-    ids: Sequence[int]
-    max_new_tokens: int
-    stop_ids: Sequence[int]
-    temperature: float = 0.0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-
-
-class SglangEngine(Generic[P]):
+class SglangEngine:
     """One SGLang scheduler on one model; one per process, since upstream keeps process-wide state.
 
-    build: payload -> Generate; may raise RequestError. Runs on the scheduler's thread.
+    Keys of its own name the requests to upstream: all of one length and never reused, whatever the ids are.
+
+    make_runner: makes what runs the batches; the base runner suits a plain language model.
     """
 
-    def __init__(self, settings: EngineSettings, build: Callable[[P], Generate]) -> None:
+    def __init__(self, settings: EngineSettings, make_runner: Callable[[], ModelRunner] | None = None) -> None:
         self._settings = settings
-        self._build = build
+        self._make_runner = make_runner
+        self._runner: Any = None
         self._inputs: list[object] = []
         self._live: dict[str, _Live] = {}
+        self._keys: dict[str, str] = {}
+        self._numbers = itertools.count()
         self._scheduler: Any = None
 
     def open(self) -> None:
@@ -95,32 +95,30 @@ class SglangEngine(Generic[P]):
             raise ConfigError(f"model folder {self._settings.model} is not there, expected a Hugging Face folder")
         cpu_compat.prepare()
         cpu_compat.one_process_group()
+        from voice_runtime.runner.runner import ModelRunner
         from voice_runtime.sglang_backend.scheduler import QueueScheduler
-        from voice_runtime.sglang_backend.server_args import server_args
+        from voice_runtime.sglang_backend.server_args import register_models, server_args
 
-        self._scheduler = QueueScheduler(server_args(self._settings))
+        register_models(self._settings)
+        self._runner = (self._make_runner or ModelRunner)()
+        self._scheduler = QueueScheduler(server_args(self._settings), self._runner, self._note_failure)
 
-    def add(self, request_id: str, payload: P) -> None:
+    def add(self, request_id: str, generate: Generate) -> None:
         from voice_runtime.sglang_backend.convert import to_upstream
 
-        try:
-            generate = self._build(payload)
-            self._check(generate)
-            request = to_upstream(request_id, generate)
-        except RequestError:
-            raise
-        except Exception as error:
-            logger.exception("request %s: its prompt cannot be built", request_id)
-            raise RequestError("the conversation does not suit the model's template or tokenizer") from error
-        self._inputs.append(request)
-        self._live[request_id] = _Live(frozenset(generate.stop_ids))
+        self._check(generate)
+        key = f"{next(self._numbers):016x}"
+        self._inputs.append(to_upstream(key, generate))
+        self._runner.begin(key, request_id, generate)
+        self._live[key] = _Live(request_id, generate)
+        self._keys[request_id] = key
 
     def abort(self, request_id: str) -> None:
         from voice_runtime.sglang_backend.convert import abort_of
 
-        if (live := self._live.get(request_id)) is not None:
-            live.abort_asked = True
-            self._inputs.append(abort_of(request_id))
+        if (key := self._keys.get(request_id)) is not None:
+            self._live[key].abort_asked = True
+            self._inputs.append(abort_of(key))
 
     def step(self) -> Iterator[Tokens]:
         import torch
@@ -152,36 +150,65 @@ class SglangEngine(Generic[P]):
 
     def _check(self, generate: Generate) -> None:
         asked, room = len(generate.ids) + generate.max_new_tokens, self._settings.room_tokens
-        if not generate.ids or asked > room:
+        if not generate.ids or generate.max_new_tokens < 1 or asked > room:
             raise RequestError(
                 f"prompt has {len(generate.ids)} tokens and may bring {generate.max_new_tokens} more, "
-                f"expected 1 or more and at most {room} in all"
+                f"expected 1 or more of each and at most {room} in all"
             )
         limit = self._settings.max_running + self._settings.max_waiting
         if len(self._live) >= limit:
             raise RequestError(f"{len(self._live)} requests are running or waiting, limit {limit}")
+        self._runner.check(generate)
+
+    def _note_failure(self, key: str, error: Exception) -> None:
+        if (live := self._live.get(key)) is not None:
+            live.error = describe(error)
 
     def _in_our_terms(self, output: Tokens) -> Tokens:
-        """Without the stop token; an abort that nobody asked for is upstream's refusal."""
+        """Under the request's own id, in the runner's terms and without the stop token.
+
+        An abort that nobody asked for is a failed batch, or upstream's refusal.
+        """
+        key, ids = output.request_id, output.items
+        live = self._live[key]
+        request = self._runner.request(key)
         if output.finish_reason is None:
-            return output
-        live = self._live.pop(output.request_id)
-        if output.finish_reason == "abort" and not live.abort_asked:
-            return Tokens(output.request_id, (), "error", f"refused by the engine: {output.error or 'no reason given'}")
-        ids = output.ids[:-1] if output.ids and output.ids[-1] in live.stop_ids else output.ids
-        return Tokens(output.request_id, ids, output.finish_reason, metrics=output.metrics)
+            return Tokens(live.request_id, self._runner.outputs(request, ids))
+        self._forget(key)
+        if live.error or (output.finish_reason == "abort" and not live.abort_asked):
+            error = live.error or f"refused by the engine: {output.error or 'no reason given'}"
+            return Tokens(live.request_id, (), "error", error)
+        items = self._runner.outputs(request, ids)
+        if ids and ids[-1] in live.generate.stop_ids:
+            items = items[:-1]
+        metrics = {
+            **output.metrics,
+            "prompt_tokens": len(live.generate.ids),
+            "completion_tokens": len(request.sampled),
+        }
+        return Tokens(live.request_id, items, output.finish_reason, metrics=metrics)
+
+    def _forget(self, key: str) -> None:
+        """The one way out for a request."""
+        request_id = self._live.pop(key).request_id
+        self._runner.end(key)
+        if self._keys.get(request_id) == key:
+            del self._keys[request_id]
 
     def _lost(self) -> Iterator[Tokens]:
         """End what we still wait for while upstream has nothing left: it would be waited for without end."""
-        lost, self._live = self._live, {}
-        for request_id in lost:
+        for key in list(self._live):
+            request_id = self._live[key].request_id
+            self._forget(key)
             logger.error("request %s: the engine has lost it", request_id)
             yield Tokens(request_id, (), "error", "the engine has lost the request")
 
 
 @dataclass(slots=True)
 class _Live:
-    """What is kept of a request that upstream has. stop_ids: as in Generate."""
+    """What is kept of a request that upstream has. error: why its batch could not be run."""
 
-    stop_ids: frozenset[int]
+    request_id: str
+    generate: Generate
     abort_asked: bool = False
+    error: str = ""

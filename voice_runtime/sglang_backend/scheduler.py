@@ -4,6 +4,7 @@ Every upstream name that this folder touches is on the checked list, tests/archi
 Source: sglang 0.5.15.post1, srt/managers/scheduler.py.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,10 @@ from sglang.srt.managers.io_struct import AbortReq, BatchTokenIDOutput
 from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.server_args import PortArgs, ServerArgs
 
+from voice_runtime.runner.batch import Row
+from voice_runtime.runner.runner import ModelRunner
 from voice_runtime.schedulers.engine import Tokens
+from voice_runtime.sglang_backend.worker import RunnerWorker
 
 
 class OutputCollector:
@@ -41,9 +45,7 @@ def _tokens(batch: Any) -> list[Tokens]:
             reason["type"] if reason else None,
             (reason or {}).get("message") or "",
             {
-                "prompt_tokens": batch.prompt_tokens[row],
                 "cached_tokens": batch.cached_tokens[row],
-                "completion_tokens": batch.completion_tokens[row],
                 "retractions": batch.retraction_counts[row],
             }
             if reason
@@ -54,13 +56,18 @@ def _tokens(batch: Any) -> list[Tokens]:
 
 
 class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped here
-    """SGLang's scheduler as it is, with its outputs collected instead of sent.
+    """SGLang's scheduler as it is, with its outputs collected instead of sent and its batches run by our runner.
 
     server_args: see `server_args.server_args`; overlap scheduling must be off in it.
+    on_failure: told the key and the error of each request whose batch could not be run.
     """
 
-    def __init__(self, server_args: ServerArgs) -> None:
+    def __init__(
+        self, server_args: ServerArgs, runner: ModelRunner, on_failure: Callable[[str, Exception], None]
+    ) -> None:
         self.collector = OutputCollector()
+        self.our_runner = runner
+        self.on_failure = on_failure
         super().__init__(server_args, PortArgs.init_new(server_args), 0, 0, 0, 0, 0, 0, None)
 
     def init_ipc_channels(self, port_args: PortArgs) -> None:
@@ -72,6 +79,22 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
             send_metrics_from_scheduler=None,
         )
         self.load_snapshot_writer = None
+
+    def init_batch_result_processor(self) -> None:
+        """Upstream's run_batch calls `model_worker`: this is the last hook before it is read."""
+        self.model_worker = RunnerWorker(self.tp_worker, self.our_runner, self.fail)
+        super().init_batch_result_processor()
+
+    def fail(self, row: Row, req: Any, error: Exception) -> None:
+        """End one request of a batch that could not be run, and let none of its pages be reused.
+
+        A middle chunk's request is given back by upstream's abort alone: marking it as not to be cached as well would
+        leak the pages of its earlier chunks.
+        """
+        if row.draws:
+            req.skip_radix_cache_insert = True
+        self.on_failure(req.rid, error)
+        self.abort_request(AbortReq(rid=req.rid))
 
     def round(self, received: list[object]) -> list[Tokens]:
         """One turn of upstream's normal event loop: receive, choose a batch, run it, process the result.

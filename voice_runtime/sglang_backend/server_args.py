@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from sglang.srt.models.registry import ModelRegistry
 from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def server_args(settings: EngineSettings) -> ServerArgs:
         disable_overlap_schedule=True,
         skip_tokenizer_init=True,
         page_size=1,
+        disable_radix_cache=not settings.radix_cache,
         context_length=settings.context_tokens,
         max_total_tokens=settings.kv_tokens,
         max_running_requests=settings.max_running,
@@ -37,3 +39,9 @@ def server_args(settings: EngineSettings) -> ServerArgs:
     )
     set_global_server_args_for_scheduler(args)
     return args
+
+
+def register_models(settings: EngineSettings) -> None:
+    """Let upstream find the settings' own model classes by the architecture that a folder's config.json names."""
+    if settings.models is not None:
+        ModelRegistry.register(settings.models, overwrite=True, strict=True)

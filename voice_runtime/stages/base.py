@@ -13,12 +13,10 @@ import msgspec
 
 from voice_runtime.errors import QueueFullError
 from voice_runtime.schedulers.base import Scheduler
-from voice_runtime.schedulers.messages import Aborted, Failed, Finished, Inbound, NewRequest, Outbound, describe
+from voice_runtime.schedulers.messages import Aborted, Failed, Finished, NewRequest, Outbound, Reject, Sent, describe
 from voice_runtime.stages.payloads import Payload
 
 logger = logging.getLogger(__name__)
-MOST_BUILDING = 1_000
-
 
 # Part of a socket's path, of log lines and of metrics.
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_-]{1,32}$")]
@@ -72,7 +70,7 @@ class Stage:
     """
 
     scheduler: Scheduler[Any, Any]
-    warm_up: Sequence[Inbound[Any]] = ()
+    warm_up: Sequence[Sent[Any]] = ()
     prepare: Callable[[Any], Any] | None = None
     building: BuildCount = field(default_factory=BuildCount)
     _preparer: ThreadPoolExecutor = field(
@@ -91,18 +89,21 @@ class Stage:
         if self.warm_up:
             self._await_warm_up()
 
-    def receive(self, message: Inbound[Payload]) -> None:
+    def receive(self, message: Sent[Payload]) -> None:
         """Accept a message from the wire. Never blocks on the model."""
         if self.prepare is None:
             self._put(message)
             return
-        if isinstance(message, NewRequest):
-            if self.building() >= MOST_BUILDING:
-                error = QueueFullError(f"{MOST_BUILDING} requests are being prepared, the limit")
-                self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
-                return
-            self.building.accept()
-        # What follows a request passes through the same queue, so that an abort cannot overtake its request.
+        if not isinstance(message, NewRequest):
+            self._put(message)
+            return
+        try:
+            # Live from now on: an abort ends it before its payload is made, and chunks may come first.
+            self.scheduler.inbox.expect(message.request_id)
+        except QueueFullError as error:
+            self._refuse(message, error)
+            return
+        self.building.accept()
         self._preparer.submit(self._put_prepared, message).add_done_callback(_check)
 
     def results(self) -> Iterator[Outbound[Payload]]:
@@ -114,30 +115,30 @@ class Stage:
         self._preparer.shutdown(wait=True)
         self.scheduler.stop()
 
-    def _put_prepared(self, message: Inbound[Payload]) -> None:
+    def _put_prepared(self, message: NewRequest[Payload]) -> None:
         assert self.prepare is not None
-        if not isinstance(message, NewRequest):
-            self._put(message)
-            return
+        prepared: NewRequest[Any] | Reject
         try:
             prepared = NewRequest(message.request_id, self.prepare(message.payload))
         except Exception as error:
-            with self.building.done():
-                self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
-        else:
-            with self.building.done():
-                self._put(prepared)
+            prepared = Reject(message.request_id, describe(error))
+        with self.building.done():
+            self.scheduler.inbox.fulfil(prepared)
 
-    def _put(self, message: Inbound[Any]) -> None:
+    def _put(self, message: Sent[Any]) -> None:
         """Into the inbox; when that is full, the request ends."""
         try:
             self.scheduler.inbox.put(message)
         except QueueFullError as error:
-            logger.warning("request %s: %s", message.request_id, error)
             if isinstance(message, NewRequest):
-                self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
+                self._refuse(message, error)
             else:
+                logger.warning("request %s: %s", message.request_id, error)
                 self.scheduler.abort(message.request_id)
+
+    def _refuse(self, message: NewRequest[Any], error: QueueFullError) -> None:
+        logger.warning("request %s: %s", message.request_id, error)
+        self.scheduler.outbox.put(Failed(message.request_id, describe(error)))
 
     def _await_warm_up(self) -> None:
         for message in self.results():

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from voice_runtime.audio.pcm import to_pcm
 from voice_runtime.models import hibari
-from voice_runtime.schedulers.messages import Inbound, NewRequest, StreamChunk, StreamDone
+from voice_runtime.schedulers.messages import NewRequest, Sent, StreamChunk, StreamDone
 from voice_runtime.schedulers.simple import SimpleScheduler, Streamed
 from voice_runtime.stages.base import Stage, StageSettings
 from voice_runtime.stages.payloads import Clause, Opening, SpokenClause
@@ -36,7 +36,7 @@ class ReplySpeech:
 def build(settings: SpeechSettings) -> Stage:
     voice = hibari.HibariVoice(settings.voice)
     work: Streamed[Clause, SpokenClause] = Streamed(lambda _: ReplySpeech(voice))
-    warm_up: list[Inbound[Any]] = [
+    warm_up: list[Sent[Any]] = [
         NewRequest("warm-up", Opening()),
         StreamChunk("warm-up", Clause("Hello there.")),
         StreamDone("warm-up"),

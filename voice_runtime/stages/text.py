@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from voice_runtime.schedulers.messages import Inbound, NewRequest, StreamChunk, StreamDone
+from voice_runtime.schedulers.messages import NewRequest, Sent, StreamChunk, StreamDone
 from voice_runtime.schedulers.simple import SimpleScheduler, Streamed
 from voice_runtime.stages.base import Stage, StageSettings
 from voice_runtime.stages.payloads import Clause, Opening, TokenIds
@@ -159,7 +159,7 @@ def build(settings: TextSettings) -> Stage:
 
     tokenizer = Tokenizer.from_file(str(model_folder(settings.model) / "tokenizer.json"))
     work: Streamed[TokenIds, Clause] = Streamed(lambda _: ReplyText(settings, tokenizer))
-    warm_up: list[Inbound[Any]] = [
+    warm_up: list[Sent[Any]] = [
         NewRequest("warm-up", Opening()),
         StreamChunk("warm-up", TokenIds([0])),
         StreamDone("warm-up"),

@@ -1,5 +1,6 @@
 """The thinker: the conversation in, tokens of the answer out. Any Hugging Face folder that SGLang serves."""
 
+import logging
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,12 +9,15 @@ import msgspec
 from msgspec import Meta
 
 from voice_runtime import assets
-from voice_runtime.schedulers.ar import ArScheduler
+from voice_runtime.errors import RequestError
+from voice_runtime.runner.generate import Generate
+from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
 from voice_runtime.schedulers.messages import NewRequest
-from voice_runtime.sglang_backend.engine import EngineSettings, Generate, SglangEngine
+from voice_runtime.sglang_backend.engine import EngineSettings, SglangEngine
 from voice_runtime.stages.base import Stage, StageSettings
 from voice_runtime.stages.payloads import Message, Prompt, TokenIds
 
+logger = logging.getLogger(__name__)
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
@@ -63,10 +67,13 @@ def build(settings: ThinkerSettings) -> Stage:
         context_tokens=settings.context_tokens,
         max_running=settings.max_running,
     )
-    engine = SglangEngine[Prompt](engine_settings, RequestBuilder(settings, folder, engine_settings.room_tokens))
+    builder = RequestBuilder(settings, folder, engine_settings.room_tokens)
     # The example turns enter the radix cache here: a caller's first question prefills only its own words.
     warm_up = NewRequest("warm-up", Prompt([Message("user", "Hello.")]))
-    return Stage(ArScheduler(engine, TokenIds), warm_up=[warm_up])
+    scheduler: ArScheduler[Any, Generate, TokenIds] = ArScheduler(
+        SglangEngine(engine_settings), lambda prompt: WholePrompt(builder(prompt), TokenIds)
+    )
+    return Stage(scheduler, warm_up=[warm_up])
 
 
 class RequestBuilder:
@@ -82,11 +89,12 @@ class RequestBuilder:
         self._opening = _opening(settings)
 
     def __call__(self, prompt: Prompt) -> Generate:
-        turns = [{"role": message.role, "content": self._plain(message.text)} for message in prompt.messages]
-        ids = self._tokens(turns)
-        while len(ids) + self._settings.max_new_tokens > self._room_tokens and turns[-1]["content"]:
-            turns = _without_oldest(turns)
-            ids = self._tokens(turns)
+        """Raises RequestError: the template or the tokenizer does not take the conversation."""
+        try:
+            ids = self._prompt_ids(prompt)
+        except Exception as error:
+            logger.exception("a prompt cannot be built")
+            raise RequestError("the conversation does not suit the model's template or tokenizer") from error
         return Generate(
             ids=ids,
             max_new_tokens=self._settings.max_new_tokens,
@@ -95,6 +103,14 @@ class RequestBuilder:
             top_p=self._settings.top_p,
             repetition_penalty=self._settings.repetition_penalty,
         )
+
+    def _prompt_ids(self, prompt: Prompt) -> list[int]:
+        turns = [{"role": message.role, "content": self._plain(message.text)} for message in prompt.messages]
+        ids = self._tokens(turns)
+        while len(ids) + self._settings.max_new_tokens > self._room_tokens and turns[-1]["content"]:
+            turns = _without_oldest(turns)
+            ids = self._tokens(turns)
+        return ids
 
     @cached_property
     def _tokenizer(self) -> Any:
