@@ -5,12 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.ar import Ar
 from voice_runtime import assets
-from voice_runtime.runner.generate import Generate
 from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
 from voice_runtime.sglang_backend.engine import EngineSettings, SglangEngine
-
-Ar = ArScheduler[Generate, Generate, list[int]]
 
 # Small, so that waiting, chunked prefill and a full pool really happen.
 SETTINGS: dict[str, Any] = {"kv_tokens": 600, "context_tokens": 560, "max_running": 8, "max_waiting": 8}

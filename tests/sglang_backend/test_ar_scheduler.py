@@ -1,6 +1,5 @@
 """ArScheduler on SGLang's real scheduler and real weights."""
 
-import itertools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sglang_backend.conftest import Ar
-from tests.support.serving import kv_is_whole
+from tests.support.ar import Ar, assert_all_given_back, begin, new_id, outcomes, take
 from voice_runtime import assets
 from voice_runtime.errors import UnsupportedError
 from voice_runtime.runner.generate import Generate
@@ -38,12 +36,6 @@ QUESTIONS = (
     "What do cows eat?",
     "Say hello.",
 )
-WAIT_S = 60.0
-_numbers = itertools.count()
-
-
-def new_id() -> str:
-    return f"{next(_numbers):08d}"
 
 
 def prompt(tokenizer: Any, question: str) -> list[int]:
@@ -53,52 +45,7 @@ def prompt(tokenizer: Any, question: str) -> list[int]:
 
 
 def ask(scheduler: Ar, ids: Sequence[int], tokens: int = 24, stop_ids: Sequence[int] = (STOP,)) -> str:
-    request_id = new_id()
-    scheduler.inbox.put(NewRequest(request_id, Generate(ids, tokens, stop_ids)))
-    return request_id
-
-
-def take(scheduler: Ar) -> Outbound[list[int]]:
-    message = scheduler.outbox.take(WAIT_S)
-    assert message is not None, "nothing came"
-    return message
-
-
-def outcomes(
-    scheduler: Ar, request_ids: Sequence[str], taken: Sequence[Outbound[list[int]]] = ()
-) -> dict[str, tuple[list[int], Outbound[list[int]]]]:
-    """Tokens and end of each request; fails when one ends twice or goes on after its end.
-
-    taken: what has come so far.
-    """
-    tokens: dict[str, list[int]] = {request_id: [] for request_id in request_ids}
-    ends: dict[str, Outbound[list[int]]] = {}
-    came = iter(taken)
-    while len(ends) < len(request_ids):
-        message = next(came, None) or take(scheduler)
-        assert message.request_id not in ends, f"{message} came after its end"
-        if isinstance(message, Chunk):
-            tokens[message.request_id] += message.item
-        else:
-            ends[message.request_id] = message
-    return {request_id: (tokens[request_id], ends[request_id]) for request_id in request_ids}
-
-
-def ledger(scheduler: Ar) -> dict[str, int]:
-    """What is held once the engine has done its housekeeping."""
-    held = {"running_requests": 1}
-    while held["running_requests"]:
-        scheduler.inbox.put(Inquire("ledger00"))
-        message = take(scheduler)
-        assert isinstance(message, Ledger)
-        held = dict(message.held)
-    return held
-
-
-def assert_all_given_back(scheduler: Ar) -> None:
-    held = ledger(scheduler)
-    assert kv_is_whole(held), held
-    assert held["live_requests"] == held["inbox_messages"] == 0
+    return begin(scheduler, Generate(ids, tokens, stop_ids))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import torch
 
 from voice_runtime.errors import ConfigError, RequestError
 from voice_runtime.runner.batch import Batch, Request, Row
+from voice_runtime.runner.codec_lm import NO_CODE
 from voice_runtime.runner.runner import ModelRunner
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class CodecModel(Protocol):
     hidden: torch.Tensor
 
     def embed(self, frames: torch.Tensor, previous: torch.Tensor) -> torch.Tensor:
-        """Inputs of positions: frames (n, hidden) and the codes before each, (n, books), -1 where there are none."""
+        """Inputs of positions: frames (n, hidden) and the codes before each, (n, books), NO_CODE where none came."""
 
     def complete(self, hidden: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
         """Whole frames from the first book's codes: (n, hidden), (n,) -> int64 (n, books)."""
@@ -94,13 +95,13 @@ class FeedbackARModelRunner(ModelRunner):
         self._model.feedback[: len(frames)] = self._model.embed(frames, previous)
 
     def _codes_before(self, row: Row) -> torch.Tensor:
-        """The codes before each position of a row, int64, shape (positions, books); -1 before the first of all."""
+        """The codes before each position of a row, int64, shape (positions, books); NO_CODE before the first of all."""
         history: torch.Tensor = row.request.generate.conditioning.history
         first, end = row.start - 1, row.end - 1
         made = row.request.made[max(first - len(history), 0) : max(end - len(history), 0)]
         return torch.cat(
             [
-                history.new_full((1 if first < 0 else 0, self._model.books), -1),
+                history.new_full((1 if first < 0 else 0, self._model.books), NO_CODE),
                 history[max(first, 0) : end],
                 torch.tensor(made, dtype=torch.int64).reshape(-1, self._model.books),
             ]

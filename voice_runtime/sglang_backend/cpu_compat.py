@@ -19,7 +19,7 @@ def prepare() -> None:
 
     if torch.version.cuda is not None or _kept:
         return
-    library = torch.library.Library("torchvision", "DEF")
+    library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _kept.append(library)
@@ -39,4 +39,5 @@ def one_process_group() -> None:
         torch.set_num_interop_threads(1)
     if not torch.distributed.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        torch.distributed.init_process_group(backend, store=torch.distributed.HashStore(), rank=0, world_size=1)
+        store = torch.distributed.HashStore()  # type: ignore[attr-defined]
+        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)

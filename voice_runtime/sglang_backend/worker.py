@@ -63,7 +63,9 @@ class _UpstreamPass:
 
     def run(self) -> torch.Tensor:
         self._logits_output = self._upstream.forward(self._forward_batch).logits_output
-        return self._logits_output.next_token_logits
+        logits: torch.Tensor = self._logits_output.next_token_logits
+        return logits
 
     def draw(self) -> torch.Tensor:
-        return self._upstream.sample(self._logits_output, self._forward_batch)
+        ids: torch.Tensor = self._upstream.sample(self._logits_output, self._forward_batch)
+        return ids

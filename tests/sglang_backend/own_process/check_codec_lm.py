@@ -1,0 +1,181 @@
+"""FeedbackARModelRunner on a tiny codec language model, served by SGLang's real scheduler."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.ar import Ar, assert_all_given_back, begin, ledger, outcomes, take
+from tests.support.tiny_codec import MODELS, SIZES, plain_loop, speech, tiny_codec
+from voice_runtime.runner.batch import Batch
+from voice_runtime.runner.codec_lm import CodecLM
+from voice_runtime.runner.feedback import CodecPrompt, FeedbackARModelRunner
+from voice_runtime.runner.generate import Generate
+from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
+from voice_runtime.schedulers.messages import Aborted, Chunk, Failed, Finished
+from voice_runtime.sglang_backend.engine import EngineSettings, SglangEngine
+
+KV_TOKENS = 200
+
+
+class Tripping(FeedbackARModelRunner):
+    """Cannot run a batch that holds a generation of these prompt lengths."""
+
+    lengths: Sequence[int] = ()
+
+    def _write_feedback(self, batch: Batch) -> None:
+        if any(len(row.request.generate.ids) in self.lengths for row in batch.rows):
+            raise ArithmeticError("told to trip")
+        super()._write_feedback(batch)
+
+
+@pytest.fixture(scope="session")
+def network(tmp_path_factory: pytest.TempPathFactory) -> CodecLM:
+    return tiny_codec(tmp_path_factory.mktemp("codec"))
+
+
+@pytest.fixture(scope="session")
+def runner() -> Tripping:
+    return Tripping()
+
+
+@pytest.fixture(scope="session")
+def scheduler(network: CodecLM, runner: Tripping, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ar]:
+    engine_settings = EngineSettings(
+        model=Path(tmp_path_factory.getbasetemp() / "codec0"),
+        models=MODELS,
+        dtype="float32",
+        kv_tokens=KV_TOKENS,
+        context_tokens=190,
+        chunked_prefill_tokens=16,
+    )
+    engine = SglangEngine(engine_settings, lambda: runner)
+    scheduler: Ar = ArScheduler(engine, lambda generate: WholePrompt(generate, list))
+    scheduler.start()
+    yield scheduler
+    scheduler.stop()
+
+
+def test_frames_equal_the_plain_loop_alone(scheduler: Ar, network: CodecLM) -> None:
+    for history in (0, 1, 7, 40):  # 40: a prompt of three chunks
+        generate = speech(history, history, 12)
+        request_id = begin(scheduler, generate)
+        frames, end = outcomes(scheduler, [request_id])[request_id]
+        assert isinstance(end, Finished)
+        assert frames == plain_loop(network, generate)
+    assert_all_given_back(scheduler)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15)), min_size=2, max_size=8),
+    seed=st.integers(0, 1_000),
+)
+def test_frames_equal_the_plain_loop_in_any_batch(
+    scheduler: Ar, network: CodecLM, sizes: list[tuple[int, int]], seed: int
+) -> None:
+    asked = [speech(seed + at, history, frames) for at, (history, frames) in enumerate(sizes)]
+    ids = [begin(scheduler, generate) for generate in asked]
+    came = outcomes(scheduler, ids)
+    for request_id, generate in zip(ids, asked, strict=True):
+        assert came[request_id][0] == plain_loop(network, generate)
+    assert_all_given_back(scheduler)
+
+
+def test_frames_equal_the_plain_loop_after_a_retraction(scheduler: Ar, network: CodecLM) -> None:
+    asked = [speech(50 + at, 10, 60) for at in range(5)]  # 5 x 70 positions on 200 pages
+    ids = [begin(scheduler, generate) for generate in asked]
+    came = outcomes(scheduler, ids)
+    assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
+    for request_id, generate in zip(ids, asked, strict=True):
+        assert came[request_id][0] == plain_loop(network, generate)
+    assert_all_given_back(scheduler)
+
+
+def test_an_abort_leaves_the_others_frames_as_they_are(scheduler: Ar, network: CodecLM) -> None:
+    asked = [speech(70 + at, 5, 40) for at in range(4)]
+    ids = [begin(scheduler, generate) for generate in asked]
+    taken = [take(scheduler) for _ in range(9)]
+    scheduler.abort(ids[1])
+    came = outcomes(scheduler, ids, taken)
+    assert isinstance(came.pop(ids[1])[1], Aborted)
+    for request_id, generate in zip(ids, asked, strict=True):
+        assert request_id == ids[1] or came[request_id][0] == plain_loop(network, generate)
+    assert_all_given_back(scheduler)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_equal_ids_with_other_conditioning_share_nothing(scheduler: Ar, network: CodecLM, together: bool) -> None:
+    asked = [speech(seed, 20, 6) for seed in (90, 91)]
+    assert asked[0].ids == asked[1].ids
+    if together:
+        ids = [begin(scheduler, generate) for generate in asked]
+        came = outcomes(scheduler, ids)
+    else:
+        ids, came = [], {}
+        for generate in asked:
+            ids.append(begin(scheduler, generate))
+            came |= outcomes(scheduler, ids[-1:])
+    assert came[ids[0]][0] != came[ids[1]][0]
+    for request_id, generate in zip(ids, asked, strict=True):
+        frames, end = came[request_id]
+        assert frames == plain_loop(network, generate)
+        assert isinstance(end, Finished)
+        assert end.metrics["cached_tokens"] == 0
+
+
+def test_a_batch_that_cannot_be_run_fails_its_requests_alone_and_frees_their_pages(
+    scheduler: Ar, network: CodecLM, runner: Tripping
+) -> None:
+    long_running = speech(100, 3, 50)
+    first = begin(scheduler, long_running)
+    taken = [take(scheduler) for _ in range(3)]
+    scheduler.abort(first)
+    came = outcomes(scheduler, [first], taken)
+    for history in (8, 60):  # 60: in the middle of a chunked prefill
+        runner.lengths = (history + 1,)
+        broken = begin(scheduler, speech(101, history, 5))
+        _, end = outcomes(scheduler, [broken])[broken]
+        assert isinstance(end, Failed)
+        assert "told to trip" in end.error
+        assert_all_given_back(scheduler)
+        runner.lengths = ()
+        request_id = begin(scheduler, long_running)
+        assert outcomes(scheduler, [request_id])[request_id][0] == plain_loop(network, long_running)
+    assert isinstance(came[first][1], Aborted)
+    assert_all_given_back(scheduler)
+
+
+def test_who_was_not_in_the_batch_goes_on(scheduler: Ar, network: CodecLM, runner: Tripping) -> None:
+    """A full pool keeps one waiting while a batch fails; it is served afterwards, with its own frames."""
+    runner.lengths = (10,)
+    broken = [begin(scheduler, speech(110 + at, 9, 3)) for at in range(8)]
+    waits = speech(120, 4, 9)
+    runner_waits = begin(scheduler, waits)
+    came = outcomes(scheduler, [*broken, runner_waits])
+    runner.lengths = ()
+    assert all(isinstance(came[request_id][1], Failed) for request_id in broken)
+    assert came[runner_waits][0] == plain_loop(network, waits)
+    assert_all_given_back(scheduler)
+
+
+def test_conditioning_of_the_wrong_shape_is_refused_with_found_and_expected(scheduler: Ar) -> None:
+    prompt = CodecPrompt(torch.zeros(4, SIZES.width), torch.zeros(1, SIZES.books, dtype=torch.int64))
+    request_id = begin(scheduler, Generate([0, 0], 4, conditioning=prompt))
+    _, end = outcomes(scheduler, [request_id])[request_id]
+    assert isinstance(end, Failed)
+    assert "(4, 32)" in end.error
+    assert "(5, 32)" in end.error
+    assert ledger(scheduler)["kv_available"] > 0
+
+
+def test_frames_come_out_one_by_one(scheduler: Ar) -> None:
+    begin(scheduler, speech(130, 0, 5))
+    sizes = []
+    while isinstance(message := take(scheduler), Chunk):
+        sizes.append(len(message.item))
+        assert all(len(frame) == SIZES.books for frame in message.item)
+    assert sizes == [1] * 5

@@ -1,0 +1,90 @@
+"""A codec language model as SGLang serves it: the network of runner.codec_lm with attention over upstream's KV pages.
+
+Its folder holds config.json, see `configuration`, and the network's weights under `lm.` in safetensors files; other
+names in them are another model's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from sglang.srt.layers.logits_processor import LogitsProcessorOutput
+from sglang.srt.layers.radix_attention import RadixAttention
+from torch import Tensor, nn
+
+from voice_runtime.runner.codec_lm import CodecLM, CodecLMConfig
+
+MOST_POSITIONS = 4_096  # of one batch
+WEIGHTS = "lm."
+
+
+class CodecLanguageModel(nn.Module):
+    """Implements runner.feedback.CodecModel. Upstream constructs it, loads it and calls `forward`.
+
+    config: the folder's config.json as transformers reads it.
+    """
+
+    def __init__(self, config: Any, quant_config: None = None, prefix: str = "") -> None:
+        super().__init__()
+        sizes = CodecLMConfig(**config.codec)
+        self.books = sizes.books
+        self.hidden_size = sizes.width
+        self.lm = CodecLM(sizes)
+        self.attention = nn.ModuleList(
+            RadixAttention(sizes.heads, sizes.head_width, sizes.head_width**-0.5, sizes.heads, layer_id=at)
+            for at in range(sizes.layers)
+        )
+        self.feedback: Tensor
+        self.register_buffer("feedback", torch.zeros(MOST_POSITIONS, sizes.width), persistent=False)
+        self.hidden = torch.zeros(0, sizes.width)
+
+    def embed(self, frames: Tensor, previous: Tensor) -> Tensor:
+        return self.lm.inputs(frames.to(self.feedback.dtype), previous)
+
+    def complete(self, hidden: Tensor, first: Tensor) -> Tensor:
+        return self.lm.complete(hidden, first)
+
+    @torch.no_grad()
+    def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: Any) -> LogitsProcessorOutput:
+        """Called by upstream. input_ids: stand-ins; the inputs are in `feedback`. positions: int64, of all rows."""
+        attends = [partial(_attend, layer, forward_batch) for layer in self.attention]
+        states = self.lm.states(self.feedback[: len(positions)], positions, attends)
+        lengths = forward_batch.extend_seq_lens  # None while decoding: every position is a row's last
+        self.hidden = states if lengths is None else states[lengths.cumsum(0) - 1]
+        none = self.hidden.new_empty((len(self.hidden), 0), dtype=torch.int64)
+        return LogitsProcessorOutput(next_token_logits=self.lm.book_logits(self.hidden, none))
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Called by upstream."""
+        ours = {name.removeprefix(WEIGHTS): tensor for name, tensor in weights if name.startswith(WEIGHTS)}
+        self.lm.load_state_dict(ours)
+
+
+def _attend(layer: Any, forward_batch: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """q, k, v: (positions, heads, head width)."""
+    attended: Tensor = layer(q.flatten(-2), k.flatten(-2), v.flatten(-2), forward_batch)
+    return attended.view(q.shape)
+
+
+def configuration(sizes: CodecLMConfig) -> dict[str, Any]:
+    """What config.json says: a Llama of the same shape, for upstream's KV pool, and the network's own sizes.
+
+    The network reads its own alone: upstream rounds some of Llama's up for its kernels.
+    """
+    return {
+        "architectures": [CodecLanguageModel.__name__],
+        "model_type": "llama",
+        "hidden_size": sizes.width,
+        "intermediate_size": sizes.hidden,
+        "num_attention_heads": sizes.heads,
+        "num_hidden_layers": sizes.layers,
+        "vocab_size": sizes.codes,
+        "max_position_embeddings": MOST_POSITIONS,
+        "eos_token_id": None,  # Llama's own would end the speech at that code
+        "codec": asdict(sizes),
+    }
+
+
+EntryClass = CodecLanguageModel
