@@ -1,0 +1,172 @@
+"""Repetition penalty and seeds on a tiny Llama, served by SGLang's real scheduler."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.ar import Ar, assert_all_given_back, begin, outcomes
+from tests.support.tiny_llama import VOCABULARY, tiny_llama, tiny_scheduler
+from voice_runtime.runner.generate import Generate
+from voice_runtime.runner.runner import ModelRunner
+from voice_runtime.schedulers.messages import Finished
+
+PENALTY = 1.4
+
+
+class Recording(ModelRunner):
+    """Keeps the logits of every forward pass of the model, whoever runs it."""
+
+    logits: list[torch.Tensor]
+
+    def attach(self, model: Any) -> None:
+        self.logits = []
+        model.logits_processor.register_forward_hook(
+            lambda _module, _in, out: self.logits.append(out.next_token_logits.clone())
+        )
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("llama")
+
+
+@pytest.fixture(scope="session")
+def reference(folder: Path) -> Any:
+    return tiny_llama(folder)
+
+
+@pytest.fixture(scope="session")
+def runner() -> Recording:
+    return Recording()
+
+
+@pytest.fixture(scope="session")
+def scheduler(folder: Path, reference: Any, runner: Recording) -> Iterator[Ar]:
+    scheduler = tiny_scheduler(folder, lambda: runner)
+    scheduler.start()
+    yield scheduler
+    scheduler.stop()
+
+
+def prompt(seed: int, tokens: int) -> list[int]:
+    return [random.Random(seed).randrange(VOCABULARY) for _ in range(tokens)]
+
+
+def penalised(reference: Any, generate: Generate) -> list[int]:
+    """transformers' greedy answer with its own repetition penalty."""
+    ids = torch.tensor([generate.ids])
+    with torch.no_grad():
+        out = reference.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=generate.max_new_tokens,
+            do_sample=False,
+            repetition_penalty=generate.repetition_penalty,
+            pad_token_id=0,
+        )
+    answer: list[int] = out[0, ids.shape[1] :].tolist()
+    return answer
+
+
+def answers(scheduler: Ar, *asked: Generate) -> list[list[int]]:
+    ids = [begin(scheduler, generate) for generate in asked]
+    came = outcomes(scheduler, ids)
+    assert all(isinstance(end, Finished) for _, end in came.values()), came
+    return [came[request_id][0] for request_id in ids]
+
+
+def test_repetition_penalty_equals_transformers_alone(scheduler: Ar, reference: Any) -> None:
+    for seed, tokens in ((1, 1), (2, 30), (3, 70)):  # 70: a prompt of three chunks
+        generate = Generate(prompt(seed, tokens), 25, repetition_penalty=PENALTY)
+        plain = Generate(prompt(seed, tokens), 25)
+        assert answers(scheduler, generate) == [penalised(reference, generate)]
+        assert answers(scheduler, generate) != answers(scheduler, plain)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    asked=st.lists(
+        st.tuples(st.integers(1, 50), st.integers(1, 20), st.sampled_from([1.0, 1.2, PENALTY])), min_size=2, max_size=7
+    ),
+    seed=st.integers(0, 1_000),
+)
+def test_repetition_penalty_equals_transformers_in_any_batch(
+    scheduler: Ar, reference: Any, asked: list[tuple[int, int, float]], seed: int
+) -> None:
+    generates = [
+        Generate(prompt(seed + at, tokens), new, repetition_penalty=penalty)
+        for at, (tokens, new, penalty) in enumerate(asked)
+    ]
+    assert answers(scheduler, *generates) == [penalised(reference, generate) for generate in generates]
+    assert_all_given_back(scheduler)
+
+
+def test_repetition_penalty_equals_transformers_after_a_retraction(scheduler: Ar, reference: Any) -> None:
+    generates = [Generate(prompt(40 + at, 20), 95, repetition_penalty=PENALTY) for at in range(4)]  # 460 on 400 pages
+    ids = [begin(scheduler, generate) for generate in generates]
+    came = outcomes(scheduler, ids)
+    assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
+    assert [came[request_id][0] for request_id in ids] == [penalised(reference, generate) for generate in generates]
+    assert_all_given_back(scheduler)
+
+
+def drawn(seed: int | None, at: int = 0, **sampling: Any) -> Generate:
+    return Generate(prompt(60 + at, 20), 20, temperature=1.3, seed=seed, **sampling)
+
+
+def test_a_seed_draws_the_same_tokens_again_and_another_seed_others(scheduler: Ar) -> None:
+    [first], [again], [other] = (answers(scheduler, drawn(seed)) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("sampling", [{}, {"top_k": 5}, {"top_p": 0.7}, {"top_k": 9, "top_p": 0.8}])
+def test_a_seed_draws_the_same_tokens_alone_and_in_a_batch(scheduler: Ar, sampling: dict[str, Any]) -> None:
+    [alone] = answers(scheduler, drawn(7, **sampling))
+    company = [drawn(9, 1), drawn(None, 2), Generate(prompt(63, 50), 30), drawn(7, 3, top_k=3)]
+    assert answers(scheduler, *company, drawn(7, **sampling))[-1] == alone
+
+
+def test_a_seed_draws_the_same_tokens_after_a_retraction(scheduler: Ar) -> None:
+    asked = [Generate(prompt(70 + at, 20), 95, temperature=1.0, seed=at) for at in range(4)]
+    alone = [answers(scheduler, generate)[0] for generate in asked]
+    ids = [begin(scheduler, generate) for generate in asked]
+    came = outcomes(scheduler, ids)
+    assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
+    assert [came[request_id][0] for request_id in ids] == alone
+
+
+def test_a_greedy_request_beside_seeded_ones_stays_greedy(scheduler: Ar) -> None:
+    greedy = Generate(prompt(80, 20), 20)
+    [alone] = answers(scheduler, greedy)
+    assert answers(scheduler, drawn(1), greedy, drawn(2))[1] == alone
+
+
+def test_without_a_seed_tokens_and_logits_are_bit_identical_to_upstreams_own_worker(
+    scheduler: Ar, runner: Recording
+) -> None:
+    """One run through our runner, one through the worker that upstream would call; both from one random state."""
+    asked = [
+        Generate(prompt(90 + at, 15 + 20 * at), 15, temperature=at / 2, top_p=1 - at / 10, top_k=50) for at in range(4)
+    ]
+    upstream = scheduler._engine._scheduler  # type: ignore[attr-defined]  # nothing else can leave our runner out
+    ours = upstream.model_worker
+    runs = []
+    for worker in (ours, upstream.tp_worker):
+        upstream.model_worker = worker
+        upstream.flush_cache()
+        torch.manual_seed(4)
+        runner.logits.clear()
+        tokens = [answers(scheduler, generate) for generate in asked]
+        runs.append((tokens, list(runner.logits)))
+    upstream.model_worker = ours
+    (our_tokens, our_logits), (tokens, logits) = runs
+    assert our_tokens == tokens
+    assert len(our_logits) == len(logits) > 60
+    assert all(torch.equal(a, b) for a, b in zip(our_logits, logits, strict=True))

@@ -1,0 +1,45 @@
+"""A tiny Llama with random weights, as a folder that the engine serves, and an engine on it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.support.ar import Ar
+from voice_runtime.runner.runner import ModelRunner
+from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
+from voice_runtime.sglang_backend import cpu_compat
+from voice_runtime.sglang_backend.engine import EngineSettings, SglangEngine
+
+VOCABULARY = 120
+
+
+def tiny_llama(folder: Path) -> Any:
+    """Write the folder and return transformers' model, float32."""
+    cpu_compat.prepare()
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(11)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.4,  # wide, so that greedy choices are clear
+        eos_token_id=None,
+        bos_token_id=None,
+    )
+    model = LlamaForCausalLM(config).eval()
+    model.save_pretrained(str(folder))
+    return model
+
+
+def tiny_scheduler(folder: Path, make_runner: Callable[[], ModelRunner] | None = None, kv_tokens: int = 400) -> Ar:
+    """Not started. A pool of `kv_tokens`, prefill in chunks of 32."""
+    settings = EngineSettings(
+        model=folder, dtype="float32", kv_tokens=kv_tokens, context_tokens=300, chunked_prefill_tokens=32
+    )
+    return ArScheduler(SglangEngine(settings, make_runner), lambda generate: WholePrompt(generate, list))
