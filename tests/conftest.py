@@ -5,7 +5,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support.serving import Served, serving
+from tests.support import recorder
+
+recorder.install()  # before anything imports the modules that it records
+
+from tests.support.serving import Served, serving  # noqa: E402
 
 # How long one example takes says more about the machine's other work than about ours.
 settings.register_profile("no deadline", deadline=None)
@@ -24,3 +28,8 @@ def server(shared_server: Served) -> Served:
     shared_server.wait_ready()
     shared_server.wait_idle()
     return shared_server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks at the record of the whole run comes last."""
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)

@@ -15,6 +15,7 @@ def run(path: Path, which: str) -> int:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", which, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode in (0, NOTHING_RAN), done.stdout[-8_000:] + done.stderr[-2_000:]
+    _ran.add(path)
     return done.returncode
 
 
@@ -27,3 +28,11 @@ def test_checks_hold_in_a_process_of_their_own(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_full_counts_hold_in_a_process_of_their_own(path: Path) -> None:
     run(path, "soak")
+
+
+def has_run_whole() -> bool:
+    """Whether every file's checks have run in this session."""
+    return _ran >= set(FILES)
+
+
+_ran: set[Path] = set()

@@ -1,0 +1,175 @@
+"""Records which attributes of SGLang's objects our code touches, while the tests run it.
+
+Installed before `voice_runtime.sglang_backend` is imported: each attribute access in its modules then goes through
+`_touch`, which looks at the object that is really there. Upstream's own code is not slowed. What other test processes
+record is left for the first one in a folder, whose name they inherit.
+"""
+
+import ast
+import atexit
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PACKAGE = "voice_runtime.sglang_backend"
+FOLDER_VARIABLE = "VOICE_RUNTIME_RECORD"
+SOURCES = Path(__file__).parents[2] / "voice_runtime" / "sglang_backend"
+
+touched: set[str] = set()
+places: set[str] = set()  # file:line:column of every access that was made, upstream's or not
+
+
+def install() -> None:
+    """Record from now on, and leave what was recorded in the folder when the process ends."""
+    assert not any(name.startswith(f"{PACKAGE}.") and name.count(".") == 2 for name in sys.modules), "too late"
+    os.environ.setdefault(FOLDER_VARIABLE, tempfile.mkdtemp(prefix="touched-"))
+    sys.meta_path.insert(0, _Finder())
+    atexit.register(_leave)
+
+
+def all_touched() -> tuple[set[str], set[str]]:
+    """Names and places of this process and of those that have ended."""
+    names, where = set(touched), set(places)
+    for path in Path(os.environ[FOLDER_VARIABLE]).glob("*.json"):
+        record = json.loads(path.read_text())
+        names |= set(record["touched"])
+        where |= set(record["places"])
+    return names, where
+
+
+def accesses() -> Iterator[str]:
+    """The place of every attribute access in our source."""
+    for path in sorted(SOURCES.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and not _is_annotation(path, node):
+                yield _place(path.name, node)
+
+
+def _leave() -> None:
+    record = {"touched": sorted(touched), "places": sorted(places)}
+    (Path(os.environ[FOLDER_VARIABLE]) / f"{os.getpid()}.json").write_text(json.dumps(record))
+
+
+def _touch(owner: Any, name: str, place: str) -> None:
+    places.add(place)
+    if (upstream := _upstream_class(owner, name)) is not None:
+        touched.add(f"{upstream}.{name}")
+
+
+def _read(owner: Any, name: str, place: str) -> Any:
+    _touch(owner, name, place)
+    return getattr(owner, name)
+
+
+def _upstream_class(owner: Any, name: str) -> str | None:
+    """Upstream's class that defines the attribute, else the object's own when it is upstream's."""
+    if isinstance(owner, ModuleType):
+        return owner.__name__ if owner.__name__.split(".")[0] == "sglang" else None
+    of = owner.__self_class__ if isinstance(owner, super) else owner if isinstance(owner, type) else type(owner)
+    if of is None or any(name in vars(cls) for cls in of.__mro__ if cls.__module__.startswith("voice_runtime")):
+        return None
+    classes = [cls for cls in of.__mro__ if cls.__module__.split(".")[0] == "sglang"]
+    defining = [cls for cls in classes if name in vars(cls)]
+    return (defining[-1:] or classes[:1] or [None])[0].__name__ if classes else None  # type: ignore[union-attr]
+
+
+def _place(file: str, node: ast.expr) -> str:
+    return f"{file}:{node.lineno}:{node.col_offset}:{node.end_col_offset}"
+
+
+class _Rewriter(ast.NodeTransformer):
+    """`a.b` becomes `_read(a, "b", place)`; before `a.b = c` goes `_touch(a, "b", place)`."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        place = _place(self._file, node)
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        return ast.copy_location(self._call("__recorder_read__", node.value, node.attr, place), node)
+
+    def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        notes = [
+            ast.Expr(self._call("__recorder_touch__", _loaded(target.value), target.attr, _place(self._file, target)))
+            for target in node.targets
+            if isinstance(target, ast.Attribute)
+        ]
+        self.generic_visit(node)
+        return [*(ast.copy_location(note, node) for note in notes), node]
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        if not isinstance(node.target, ast.Attribute) or node.value is None:
+            return [node]
+        target = node.target
+        note = self._call("__recorder_touch__", _loaded(target.value), target.attr, _place(self._file, target))
+        return [ast.copy_location(ast.Expr(note), node), node]
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return node  # an annotation is no access
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        returns, node.returns = node.returns, None
+        self.generic_visit(node)
+        node.returns = returns
+        return node
+
+    def _call(self, function: str, owner: ast.expr, name: str, place: str) -> ast.Call:
+        return ast.Call(ast.Name(function, ast.Load()), [owner, ast.Constant(name), ast.Constant(place)], [])
+
+
+def _loaded(node: ast.expr) -> ast.expr:
+    copied = ast.parse(ast.unparse(node), mode="eval").body
+    return copied
+
+
+def _is_annotation(path: Path, node: ast.Attribute) -> bool:
+    """Whether the attribute stands in an annotation of the file."""
+    if path not in _annotations:
+        tree = ast.parse(path.read_text())
+        found: set[str] = set()
+        for parent in ast.walk(tree):
+            notes = [getattr(parent, "annotation", None), getattr(parent, "returns", None)]
+            for note in notes:
+                if isinstance(note, ast.expr):
+                    found |= {_place(path.name, inner) for inner in ast.walk(note) if isinstance(inner, ast.Attribute)}
+        _annotations[path] = found
+    return _place(path.name, node) in _annotations[path]
+
+
+_annotations: dict[Path, set[str]] = {}
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def path_stats(self, path: str) -> Any:
+        raise OSError("compiled anew each time: what lies in a cache records nothing")
+
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> Any:
+        tree = _Rewriter(Path(os.fsdecode(path)).name).visit(ast.parse(data))
+        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True, optimize=_optimize)
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(__recorder_read__=_read, __recorder_touch__=_touch)
+        super().exec_module(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith(f"{PACKAGE}."):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _Loader(fullname, spec.origin)
+        return spec
