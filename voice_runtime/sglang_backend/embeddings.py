@@ -37,7 +37,9 @@ class LanguageModelInputs:
         """
         calls = 0
 
-        def replace(_: object, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def replace(
+            _: object, args: tuple[Any, ...], keywords: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             nonlocal calls
             calls += 1
             return args, {**keywords, **_replaced(keywords["input_embeds"], replacement)}
