@@ -188,9 +188,9 @@ def equal_ids_at_once(bench: Bench) -> list[Outcome]:
 
 def aborted(bench: Bench) -> list[Outcome]:
     """One while it decodes, the other in the middle of its audio: its chunks ride along with the first's tokens."""
-    decoding, prefilling = image(), omni.prompt(5, omni.tone(250, 6))
+    decoding, prefilling = image(), omni.prompt(5, omni.tone(250, 12))
     ready = bench.generate(prefilling, 8)
-    first = bench.ask(decoding, bench.generate(decoding, 150))
+    first = bench.ask(decoding, bench.generate(decoding, 60))
     bench.take()
     second = bench.ask(prefilling, ready)
     while not bench.outcomes[second].computed:
