@@ -47,11 +47,43 @@ class Row:
         return self.end == self.request.known
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingSizes:
+    """What a model takes in place of its token embeddings.
+
+    hidden: width of an embedding. deepstack_layers: first layers that add an embedding of their own to their output.
+    positions: rotary positions that it knows, from 0.
+    """
+
+    hidden: int
+    deepstack_layers: int
+    positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Embeddings for some positions of a forward pass, counted over the rows of the batch in order.
+
+    at: int64, shape (n,). embeds: float, shape (n, hidden).
+    deepstack: float, shape (layers, n, hidden); None: nothing is added.
+    """
+
+    at: torch.Tensor
+    embeds: torch.Tensor
+    deepstack: torch.Tensor | None
+
+
 class ForwardPass(Protocol):
     """One forward pass over the rows of a batch, prepared by the engine."""
 
+    def place(self, positions: torch.Tensor) -> None:
+        """Set the rotary positions, int64, shape (3, positions of all rows); else a token's index is its position."""
+
     def run(self) -> torch.Tensor:
         """The standard forward pass. Returns the last position's logits, float, shape (rows, vocabulary)."""
+
+    def run_embedded(self, replacement: Replacement) -> torch.Tensor:
+        """As `run`, with other embeddings than those of the token ids."""
 
     def draw(self) -> torch.Tensor:
         """The engine's own drawing from the logits that `run` gave. Returns token ids, shape (rows,)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from voice_runtime.runner import seeds
-from voice_runtime.runner.batch import Batch, Request
+from voice_runtime.runner.batch import Batch, EmbeddingSizes, Request
 
 if TYPE_CHECKING:
     from voice_runtime.runner.generate import Generate
@@ -26,6 +26,9 @@ class ModelRunner:
 
     def attach(self, model: Any) -> None:
         """The loaded model, before the first batch. Raises ConfigError when it is none that this runner can run."""
+
+    def attach_sizes(self, sizes: EmbeddingSizes | None) -> None:
+        """What the model takes in place of token embeddings, after `attach`; None: it takes token ids alone."""
 
     def check(self, generate: Generate) -> None:
         """Raises RequestError when the model cannot serve this generation."""

@@ -11,8 +11,10 @@ import torch
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
-from voice_runtime.runner.batch import Batch, Row
+from voice_runtime.errors import UnsupportedError
+from voice_runtime.runner.batch import Batch, Replacement, Row
 from voice_runtime.runner.runner import ModelRunner
+from voice_runtime.sglang_backend.embeddings import LanguageModelInputs, find_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +30,9 @@ class RunnerWorker:
         self._upstream = tp_worker.model_runner
         self._runner = runner
         self._fail = fail
+        self._inputs = find_inputs(self._upstream.model)
         runner.attach(self._upstream.model)
+        runner.attach_sizes(self._inputs.sizes if self._inputs else None)
 
     def forward_batch_generation(self, batch: Any, pp_proxy_tensors: None = None) -> GenerationBatchResult:
         """Called by upstream. batch: a ScheduleBatch. pp_proxy_tensors: always None without pipeline parallelism."""
@@ -36,7 +40,8 @@ class RunnerWorker:
         rows = self._rows(forward_batch)
         is_prefill = forward_batch.extend_seq_lens_cpu is not None
         try:
-            ids = self._runner.run(Batch(rows, is_prefill, _UpstreamPass(self._upstream, forward_batch)))
+            forward_pass = _UpstreamPass(self._upstream, forward_batch, self._inputs)
+            ids = self._runner.run(Batch(rows, is_prefill, forward_pass))
         except Exception as error:
             logger.exception("a batch of %s cannot be run", len(rows))
             for row, req in zip(rows, batch.reqs, strict=True):
@@ -54,17 +59,27 @@ class RunnerWorker:
 
 
 class _UpstreamPass:
-    """runner.batch.ForwardPass on one ForwardBatch."""
+    """runner.batch.ForwardPass on one ForwardBatch. inputs: None for a model that takes token ids alone."""
 
-    def __init__(self, upstream: Any, forward_batch: ForwardBatch) -> None:
+    def __init__(self, upstream: Any, forward_batch: ForwardBatch, inputs: LanguageModelInputs | None) -> None:
         self._upstream = upstream
         self._forward_batch = forward_batch
+        self._inputs = inputs
         self._logits_output: Any = None
+
+    def place(self, positions: torch.Tensor) -> None:
+        self._forward_batch.mrope_positions = positions.to(self._forward_batch.mrope_positions.device)
 
     def run(self) -> torch.Tensor:
         self._logits_output = self._upstream.forward(self._forward_batch).logits_output
         logits: torch.Tensor = self._logits_output.next_token_logits
         return logits
+
+    def run_embedded(self, replacement: Replacement) -> torch.Tensor:
+        if self._inputs is None:
+            raise UnsupportedError("the model takes token ids alone, expected one that takes embeddings")
+        with self._inputs.replaced(replacement):
+            return self.run()
 
     def draw(self) -> torch.Tensor:
         ids: torch.Tensor = self._upstream.sample(self._logits_output, self._forward_batch)
