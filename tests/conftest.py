@@ -5,11 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.support import recorder
-
-recorder.install()  # before anything imports the modules that it records
-
-from tests.support.serving import Served, serving  # noqa: E402
+from tests.support.serving import Served, serving
 
 # How long one example takes says more about the machine's other work than about ours.
 settings.register_profile("no deadline", deadline=None)

@@ -39,11 +39,13 @@ def classes() -> set[str]:
 
 
 def keywords() -> set[str]:
+    """Of what is constructed of upstream's classes, and of the one namespace that stands for one."""
+    names = {name: name for name in classes()} | {"SimpleNamespace": "ipc_channels"}
     return {
-        f"{node.func.id}({keyword.arg}=)"
+        f"{names[node.func.id]}({keyword.arg}=)"
         for tree in trees()
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in classes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
         for keyword in node.keywords
     }
 

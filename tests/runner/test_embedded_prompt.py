@@ -87,12 +87,11 @@ def test_a_model_that_takes_token_ids_alone_is_refused() -> None:
 
 @pytest.mark.parametrize("cut", range(8))
 def test_the_parts_of_a_span_on_both_sides_of_a_border_make_the_whole(cut: int) -> None:
-    span = EmbeddedSpan(2, torch.arange(3.0)[:, None], torch.arange(6.0).reshape(2, 3, 1))
+    deepstack = torch.arange(6.0).reshape(2, 3, 1)
+    span = EmbeddedSpan(2, torch.arange(3.0)[:, None], deepstack)
     parts = [(start, span.within(start, end)) for start, end in ((0, cut), (cut, 8))]
     found = [(start, part) for start, part in parts if part is not None]
     assert torch.equal(torch.cat([part.embeds for _, part in found]), span.embeds)
-    assert torch.equal(
-        torch.cat([part.deepstack for _, part in found if part.deepstack is not None], 1), span.deepstack
-    )
+    assert torch.equal(torch.cat([part.deepstack for _, part in found if part.deepstack is not None], 1), deepstack)
     assert next(start + part.start for start, part in found) == span.start
     assert [start + part.end for start, part in found][-1] == span.end

@@ -132,7 +132,7 @@ class Bench:
             self.scheduler.inbox.put(Inquire("ledger00"))
             message = self.take()
             assert isinstance(message, Ledger)
-            if not message.held["running_requests"]:
+            if not message.held["generations"]:
                 return dict(message.held)
 
 

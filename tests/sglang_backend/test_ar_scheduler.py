@@ -87,7 +87,7 @@ def test_greedy_tokens_equal_transformers_with_eight_at_once(
     scheduler.inbox.put(Inquire("ledger00"))
     while not isinstance(chunks[-1], Ledger):
         chunks.append(take(scheduler))
-    assert chunks.pop().held["running_requests"] == len(QUESTIONS)  # type: ignore[union-attr]
+    assert chunks.pop().held["generations"] == len(QUESTIONS)  # type: ignore[union-attr]
     came = outcomes(scheduler, ids, chunks)
     assert [came[request_id][0] for request_id in ids] == reference
     assert_all_given_back(scheduler)

@@ -12,7 +12,7 @@ from voice_runtime.sglang_backend.embeddings import LanguageModelInputs, find_in
 REPLACEMENT = Replacement(torch.tensor([1, 3]), torch.ones(2, 4), torch.stack([torch.full((2, 4), 2.0)] * 3))
 
 
-class LanguageModel(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+class LanguageModel(torch.nn.Module):
     """Gives back what it is called with."""
 
     config = SimpleNamespace(hidden_size=4, max_position_embeddings=32)

@@ -53,8 +53,8 @@ def outcomes(
 
 def ledger(scheduler: Ar) -> dict[str, int]:
     """What is held once the engine has done its housekeeping."""
-    held = {"running_requests": 1}
-    while held["running_requests"]:
+    held = {"generations": 1}
+    while held["generations"]:
         scheduler.inbox.put(Inquire("ledger00"))
         message = take(scheduler)
         assert isinstance(message, Ledger)

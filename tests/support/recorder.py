@@ -10,6 +10,7 @@ import atexit
 import importlib.abc
 import importlib.machinery
 import json
+import multiprocessing.util
 import os
 import sys
 import tempfile
@@ -28,10 +29,13 @@ places: set[str] = set()  # file:line:column of every access that was made, upst
 
 def install() -> None:
     """Record from now on, and leave what was recorded in the folder when the process ends."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
     assert not any(name.startswith(f"{PACKAGE}.") and name.count(".") == 2 for name in sys.modules), "too late"
     os.environ.setdefault(FOLDER_VARIABLE, tempfile.mkdtemp(prefix="touched-"))
     sys.meta_path.insert(0, _Finder())
     atexit.register(_leave)
+    multiprocessing.util.Finalize(None, _leave, exitpriority=0)  # its child processes run no atexit
 
 
 def all_touched() -> tuple[set[str], set[str]]:
@@ -72,12 +76,15 @@ def _upstream_class(owner: Any, name: str) -> str | None:
     """Upstream's class that defines the attribute, else the object's own when it is upstream's."""
     if isinstance(owner, ModuleType):
         return owner.__name__ if owner.__name__.split(".")[0] == "sglang" else None
-    of = owner.__self_class__ if isinstance(owner, super) else owner if isinstance(owner, type) else type(owner)
-    if of is None or any(name in vars(cls) for cls in of.__mro__ if cls.__module__.startswith("voice_runtime")):
+    of = getattr(owner, "__self_class__", owner) if isinstance(owner, super) else owner
+    of = of if isinstance(of, type) else type(of)
+    if any(name in vars(cls) for cls in of.__mro__ if cls.__module__.startswith("voice_runtime")):
         return None
     classes = [cls for cls in of.__mro__ if cls.__module__.split(".")[0] == "sglang"]
-    defining = [cls for cls in classes if name in vars(cls)]
-    return (defining[-1:] or classes[:1] or [None])[0].__name__ if classes else None  # type: ignore[union-attr]
+    defining = [cls for cls in of.__mro__ if name in vars(cls)]
+    if not classes or (defining and defining[-1] not in classes):  # a library's own, such as torch's
+        return None
+    return (defining[-1:] or classes[:1])[0].__name__.lstrip("_")
 
 
 def _place(file: str, node: ast.expr) -> str:
@@ -154,7 +161,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def path_stats(self, path: str) -> Any:
         raise OSError("compiled anew each time: what lies in a cache records nothing")
 
-    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> Any:
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> Any:  # type: ignore[override]
         tree = _Rewriter(Path(os.fsdecode(path)).name).visit(ast.parse(data))
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True, optimize=_optimize)
 

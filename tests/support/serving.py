@@ -91,7 +91,7 @@ def kv_is_whole(held: dict[str, int]) -> bool:
         held["kv_available"] + held["kv_evictable"] == held["kv_total"]
         and held["kv_protected"] == 0
         and held["slots_available"] == held["slots_total"]
-        and held["running_requests"] == held["waiting_requests"] == 0
+        and held["generations"] == 0
     )
 
 

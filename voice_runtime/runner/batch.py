@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 class Request:
     """All that a runner keeps of one request, from its admission to its end.
 
-    sampled: tokens drawn so far. made: what the model has made of each, when that is more than the token.
+    key: the engine's own name for it. sampled: tokens drawn so far. made: what the model has made of each, when that
+    is more than the token. cached: positions that the radix cache had when it began, None: it has not begun.
     """
 
+    key: str
     request_id: str
     generate: Generate
     sampled: list[int] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
+    cached: int | None = None
 
     @property
     def known(self) -> int:

@@ -35,13 +35,14 @@ class CodecModel(Protocol):
 
     books: codes a frame. hidden_size: width of its inputs.
     feedback: its next inputs, float, shape (most positions of a batch, hidden): the model reads as many rows as the
-        batch has positions, in place of token embeddings.
+        batch has positions, in place of token embeddings. last: which of them is each row's last, int64, shape (rows,).
     hidden: set by the forward pass: the last layer's output at each row's last position, shape (rows, hidden).
     """
 
     books: int
     hidden_size: int
     feedback: torch.Tensor
+    last: torch.Tensor
     hidden: torch.Tensor
 
     def embed(self, frames: torch.Tensor, previous: torch.Tensor) -> torch.Tensor:
@@ -93,6 +94,7 @@ class FeedbackARModelRunner(ModelRunner):
         frames = torch.cat([row.request.generate.conditioning.frames[row.start : row.end] for row in rows])
         previous = torch.cat([self._codes_before(row) for row in rows])
         self._model.feedback[: len(frames)] = self._model.embed(frames, previous)
+        self._model.last = torch.tensor([row.end - row.start for row in batch.rows]).cumsum(0) - 1
 
     def _codes_before(self, row: Row) -> torch.Tensor:
         """The codes before each position of a row, int64, shape (positions, books); NO_CODE before the first of all."""

@@ -35,7 +35,7 @@ class ModelRunner:
 
     def begin(self, key: str, request_id: str, generate: Generate) -> None:
         """A request is admitted. key: what `request` will be asked for, unlike the id never reused within a run."""
-        self._requests[key] = Request(request_id, generate)
+        self._requests[key] = Request(key, request_id, generate)
 
     def request(self, key: str) -> Request:
         return self._requests[key]
@@ -85,6 +85,8 @@ class ModelRunner:
         if ids is None:
             ids = self.sample(batch, logits)
         for row, token in zip(batch.rows, ids.tolist(), strict=True):
+            if row.request.cached is None:
+                row.request.cached = row.start
             if row.draws:
                 row.request.sampled.append(token)
         return ids

@@ -38,6 +38,7 @@ class CodecLanguageModel(nn.Module):
         )
         self.feedback: Tensor
         self.register_buffer("feedback", torch.zeros(MOST_POSITIONS, sizes.width), persistent=False)
+        self.last = torch.zeros(0, dtype=torch.int64)
         self.hidden = torch.zeros(0, sizes.width)
 
     def embed(self, frames: Tensor, previous: Tensor) -> Tensor:
@@ -51,8 +52,7 @@ class CodecLanguageModel(nn.Module):
         """Called by upstream. input_ids: stand-ins; the inputs are in `feedback`. positions: int64, of all rows."""
         attends = [partial(_attend, layer, forward_batch) for layer in self.attention]
         states = self.lm.states(self.feedback[: len(positions)], positions, attends)
-        lengths = forward_batch.extend_seq_lens  # None while decoding: every position is a row's last
-        self.hidden = states if lengths is None else states[lengths.cumsum(0) - 1]
+        self.hidden = states[self.last]
         none = self.hidden.new_empty((len(self.hidden), 0), dtype=torch.int64)
         return LogitsProcessorOutput(next_token_logits=self.lm.book_logits(self.hidden, none))
 

@@ -84,6 +84,7 @@ class SglangEngine:
         self._keys: dict[str, str] = {}
         self._numbers = itertools.count()
         self._scheduler: Any = None
+        self._totals = (0, 0)
 
     def open(self) -> None:
         """Load the weights.
@@ -102,6 +103,8 @@ class SglangEngine:
         register_models(self._settings)
         self._runner = (self._make_runner or ModelRunner)()
         self._scheduler = QueueScheduler(server_args(self._settings), self._runner, self._note_failure)
+        pages, slots = self._scheduler.token_to_kv_pool_allocator, self._scheduler.req_to_token_pool
+        self._totals = pages.available_size(), slots.available_size()
 
     def add(self, request_id: str, generate: Generate) -> None:
         from voice_runtime.sglang_backend.convert import to_upstream
@@ -138,14 +141,13 @@ class SglangEngine:
     def held(self) -> dict[str, int]:
         scheduler = self._scheduler
         return {
-            "kv_total": scheduler.max_total_num_tokens,
+            "kv_total": self._totals[0],
             "kv_available": scheduler.token_to_kv_pool_allocator.available_size(),
             "kv_evictable": scheduler.tree_cache.evictable_size(),
             "kv_protected": scheduler.tree_cache.protected_size(),
-            "slots_total": scheduler.req_to_token_pool.size,
+            "slots_total": self._totals[1],
             "slots_available": scheduler.req_to_token_pool.available_size(),
-            "running_requests": len(scheduler.running_batch.reqs),
-            "waiting_requests": len(scheduler.waiting_queue),
+            "generations": len(self._live),
         }
 
     def _check(self, generate: Generate) -> None:
@@ -182,9 +184,10 @@ class SglangEngine:
         if ids and ids[-1] in live.generate.stop_ids:
             items = items[:-1]
         metrics = {
-            **output.metrics,
             "prompt_tokens": len(live.generate.ids),
+            "cached_tokens": request.cached or 0,
             "completion_tokens": len(request.sampled),
+            **output.metrics,
         }
         return Tokens(live.request_id, items, output.finish_reason, metrics=metrics)
 

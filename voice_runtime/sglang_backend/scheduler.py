@@ -29,8 +29,7 @@ class OutputCollector:
         if isinstance(message, BatchTokenIDOutput):
             self._sent.extend(_tokens(message))
         elif isinstance(message, AbortReq):
-            reason = message.finished_reason or {}
-            self._sent.append(Tokens(message.rid, (), "abort", reason.get("message") or ""))
+            self._sent.append(Tokens(message.rid, (), "abort"))
 
     def take(self) -> list[Tokens]:
         sent, self._sent = self._sent, []
@@ -44,12 +43,7 @@ def _tokens(batch: Any) -> list[Tokens]:
             list(batch.output_ids[row]),
             reason["type"] if reason else None,
             (reason or {}).get("message") or "",
-            {
-                "cached_tokens": batch.cached_tokens[row],
-                "retractions": batch.retraction_counts[row],
-            }
-            if reason
-            else {},
+            {"retractions": batch.retraction_counts[row]},
         )
         for row, (rid, reason) in enumerate(zip(batch.rids, batch.finished_reasons, strict=True))
     ]
@@ -93,8 +87,8 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
         """
         if row.draws:
             req.skip_radix_cache_insert = True
-        self.on_failure(req.rid, error)
-        self.abort_request(AbortReq(rid=req.rid))
+        self.on_failure(row.request.key, error)
+        self.abort_request(AbortReq(rid=row.request.key))
 
     def round(self, received: list[object]) -> list[Tokens]:
         """One turn of upstream's normal event loop: receive, choose a batch, run it, process the result.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from sglang.srt.models.registry import ModelRegistry
-from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
+from sglang.srt.server_args import ServerArgs
 
 if TYPE_CHECKING:
     from voice_runtime.sglang_backend.engine import EngineSettings
@@ -37,7 +37,6 @@ def server_args(settings: EngineSettings) -> ServerArgs:
         watchdog_timeout=1e8,
         log_level="warning",
     )
-    set_global_server_args_for_scheduler(args)
     return args
 
 

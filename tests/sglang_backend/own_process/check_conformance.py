@@ -106,7 +106,7 @@ def test_the_answers_of_a_streamed_request_come_in_turn_and_then_it_ends(schedul
         scheduler.inbox.put(StreamChunk(prefix, prompt(number)))
         for _ in range(prompt(number).max_new_tokens):
             assert isinstance(heard.take(), Chunk)
-    assert heard.ledger()["running_requests"] == heard.ledger()["waiting_requests"] == 0
+    assert heard.ledger()["generations"] == 0
     scheduler.inbox.put(StreamDone(prefix))
     end = heard.take()
     assert isinstance(end, Finished)
