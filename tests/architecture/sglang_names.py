@@ -51,6 +51,8 @@ TOUCHED = {
     "Req.skip_radix_cache_insert",
     "ReqToTokenPool.available_size",
     "SamplingParams.normalize",
+    "Req.rid",
+    "ScheduleBatch.copy",
     "ScheduleBatch.reqs",
     "Scheduler.abort_request",
     "Scheduler.cur_batch",
@@ -129,9 +131,15 @@ KEYWORDS = {
 }
 
 # Attributes of ours on a class of upstream's.
-OURS = {"Scheduler.collector", "Scheduler.on_failure", "Scheduler.our_runner", "Scheduler.round", "Scheduler.fail"} | {
+OURS = {
     "Scheduler.__init__",
-    "Module.__init__",
+    "Scheduler.collector",
+    "Scheduler.end_failed",
+    "Scheduler.failures",
+    "Scheduler.on_failure",
+    "Scheduler.our_runner",
+    "Scheduler.our_worker",
+    "Scheduler.round",
 }
 
 # Accesses that no test makes: the file and its text.

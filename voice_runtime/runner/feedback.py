@@ -73,9 +73,9 @@ class FeedbackARModelRunner(ModelRunner):
         if found != expected:
             raise RequestError(f"conditioning has shapes {found}, expected {expected}")
 
-    def outputs(self, request: Request, ids: Sequence[int]) -> Sequence[Any]:
-        """The frames of the last `ids`: each a tuple of `books` codes."""
-        return request.made[len(request.made) - len(ids) :] if ids else ()
+    def outputs(self, request: Request, start: int, ids: Sequence[int]) -> Sequence[Any]:
+        """The frames of these `ids`: each a tuple of `books` codes."""
+        return request.made[start : start + len(ids)]
 
     def before_prefill(self, batch: Batch) -> None:
         self._write_feedback(batch)

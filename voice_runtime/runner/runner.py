@@ -44,8 +44,17 @@ class ModelRunner:
         """Forget the request."""
         self._requests.pop(key, None)
 
-    def outputs(self, request: Request, ids: Sequence[int]) -> Sequence[Any]:
-        """What goes out for the last `ids` that were drawn."""
+    @property
+    def live(self) -> int:
+        """Requests that have begun and not ended."""
+        return len(self._requests)
+
+    def reads_history(self, request: Request) -> bool:
+        """Whether drawing the request's next token reads the answer so far: it cannot begin before that is known."""
+        return request.generate.repetition_penalty != 1
+
+    def outputs(self, request: Request, start: int, ids: Sequence[int]) -> Sequence[Any]:
+        """What goes out for `ids`, which were drawn from the `start`-th on."""
         return ids
 
     def before_prefill(self, batch: Batch) -> None:

@@ -4,7 +4,7 @@ Every upstream name that this folder touches is on the checked list, tests/archi
 Source: sglang 0.5.15.post1, srt/managers/scheduler.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,6 +62,7 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
         self.collector = OutputCollector()
         self.our_runner = runner
         self.on_failure = on_failure
+        self.failures: list[tuple[Row, Any, Exception]] = []
         super().__init__(server_args, PortArgs.init_new(server_args), 0, 0, 0, 0, 0, 0, None)
 
     def init_ipc_channels(self, port_args: PortArgs) -> None:
@@ -76,19 +77,25 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
 
     def init_batch_result_processor(self) -> None:
         """Upstream's run_batch calls `model_worker`: this is the last hook before it is read."""
-        self.model_worker = RunnerWorker(self.tp_worker, self.our_runner, self.fail)
+        self.our_worker = RunnerWorker(self.tp_worker, self.our_runner, self.failures)
+        self.model_worker = self.our_worker
         super().init_batch_result_processor()
 
-    def fail(self, row: Row, req: Any, error: Exception) -> None:
-        """End one request of a batch that could not be run, and let none of its pages be reused.
+    def end_failed(self, but: Collection[str] = ()) -> None:
+        """End the requests of a batch that could not be run, and let none of their pages be reused.
 
         A middle chunk's request is given back by upstream's abort alone: marking it as not to be cached as well would
         leak the pages of its earlier chunks.
+
+        but: keys of those that have ended before.
         """
-        if row.draws:
-            req.skip_radix_cache_insert = True
-        self.on_failure(row.request.key, error)
-        self.abort_request(AbortReq(rid=row.request.key))
+        for row, req, error in self.failures:
+            if row.request.key not in but:
+                if row.draws:
+                    req.skip_radix_cache_insert = True
+                self.on_failure(row.request.key, error)
+                self.abort_request(AbortReq(rid=row.request.key))
+        self.failures.clear()
 
     def round(self, received: list[object]) -> list[Tokens]:
         """One turn of upstream's normal event loop: receive, choose a batch, run it, process the result.
@@ -99,7 +106,9 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
         batch = self.get_next_batch_to_run()
         self.cur_batch = batch
         if batch:
-            self.process_batch_result(batch, self.run_batch(batch))
+            result = self.run_batch(batch)
+            self.end_failed()
+            self.process_batch_result(batch, result)
         else:
             self.on_idle()
         self.last_batch = batch

@@ -4,7 +4,7 @@ Source: sglang 0.5.15.post1, srt/managers/tp_worker.py, TpModelWorker.forward_ba
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,13 +23,16 @@ class RunnerWorker:
     """Gives the batches of upstream's scheduler to a ModelRunner.
 
     tp_worker: upstream's own worker: holds the model.
-    fail: told of each request of a batch that could not be run: its row, upstream's request and the error.
+    failures: takes each request of a batch that could not be run: its row, upstream's request and the error.
     """
 
-    def __init__(self, tp_worker: Any, runner: ModelRunner, fail: Callable[[Row, Any, Exception], None]) -> None:
+    rows: Sequence[Row] = ()  # of the last batch
+    all_drew = False  # whether each of them had its next token drawn: none was a middle chunk, nor failed
+
+    def __init__(self, tp_worker: Any, runner: ModelRunner, failures: list[tuple[Row, Any, Exception]]) -> None:
         self._upstream = tp_worker.model_runner
         self._runner = runner
-        self._fail = fail
+        self._failures = failures
         self._inputs = find_inputs(self._upstream.model)
         runner.attach(self._upstream.model)
         runner.attach_sizes(self._inputs.sizes if self._inputs else None)
@@ -37,15 +40,16 @@ class RunnerWorker:
     def forward_batch_generation(self, batch: Any, pp_proxy_tensors: None = None) -> GenerationBatchResult:
         """Called by upstream. batch: a ScheduleBatch. pp_proxy_tensors: always None without pipeline parallelism."""
         forward_batch = ForwardBatch.init_new(batch, self._upstream)
-        rows = self._rows(forward_batch)
+        rows = self.rows = self._rows(forward_batch)
+        self.all_drew = all(row.draws for row in rows)
         is_prefill = forward_batch.extend_seq_lens_cpu is not None
         try:
             forward_pass = _UpstreamPass(self._upstream, forward_batch, self._inputs)
             ids = self._runner.run(Batch(rows, is_prefill, forward_pass))
         except Exception as error:
             logger.exception("a batch of %s cannot be run", len(rows))
-            for row, req in zip(rows, batch.reqs, strict=True):
-                self._fail(row, req, error)
+            self._failures += [(row, req, error) for row, req in zip(rows, batch.reqs, strict=True)]
+            self.all_drew = False
             ids = torch.zeros(len(rows), dtype=torch.int64)
         return GenerationBatchResult(next_token_ids=ids)
 
