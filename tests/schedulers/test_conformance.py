@@ -14,6 +14,7 @@ from tests.schedulers.test_code2wav import open_reply, random_codes
 from tests.schedulers.test_simple import open_echo, upper
 from tests.support import conformance
 from tests.support.conformance import AnyScheduler, Kind, Script, scripts
+from tests.support.held import container_sizes
 from tests.support.tiny_vocoder import TinyVocoder
 from voice_runtime.schedulers.base import Scheduler
 from voice_runtime.schedulers.code2wav import Code2WavScheduler, Code2WavSettings
@@ -157,6 +158,35 @@ def test_aborts_race_with_ends(kind: Kind, scheduler: AnyScheduler, prefix: str)
     before = idle(scheduler)
     conformance.aborts_from_many_threads_race_with_the_ends(kind, scheduler, prefix, 300)
     assert idle(scheduler) == before
+
+
+def _abort_many(kind: Kind, scheduler: AnyScheduler, prefix: str, count: int) -> None:
+    """Expected, begun, fed or closed requests, each aborted; every one ends."""
+    heard = conformance.Heard(scheduler)
+    for number in range(count):
+        request_id = f"{prefix}-{number}"
+        if number % 5 == 0:
+            scheduler.inbox.expect(request_id)
+        else:
+            scheduler.inbox.put(NewRequest(request_id, kind.payload(number)))
+        if kind.streamed:
+            scheduler.inbox.put(StreamChunk(request_id, kind.item(number)))
+        scheduler.abort(request_id)
+        if number % 100 == 99:
+            heard.until_ended([f"{prefix}-{ended}" for ended in range(number - 99, number + 1)])
+            heard.ends.clear()
+            heard.chunks.clear()
+    assert set(heard.ledger().values()) == {0}
+
+
+@pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_no_number_of_aborts_leaves_a_container_larger(
+    kind: Kind, scheduler: AnyScheduler, prefix: str, count: int
+) -> None:
+    _abort_many(kind, scheduler, f"{prefix}-first", 100)
+    before = container_sizes(scheduler)
+    _abort_many(kind, scheduler, f"{prefix}-many", count)
+    assert container_sizes(scheduler) == before
 
 
 def test_stop_ends_what_is_live_and_nothing_begins_after_it(kind: Kind, prefix: str) -> None:

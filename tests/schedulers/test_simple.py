@@ -68,10 +68,11 @@ def batched(run: Callable[[Sequence[str]], Iterable[str | Exception]], target: i
 
 
 def outputs(scheduler: Scheduler) -> list[Outbound[str]]:
-    """What has come out since the last call."""
-    messages = []
+    """What has come out since the last call, without metrics."""
+    messages: list[Outbound[str]] = []
     while (message := scheduler.outbox.take(timeout_s=0)) is not None:
-        messages.append(message)
+        plain = Finished(message.request_id, message.result) if isinstance(message, Finished) else message
+        messages.append(plain)
     return messages
 
 
@@ -91,6 +92,17 @@ def ledger(scheduler: Scheduler) -> dict[str, int]:
 
 
 # One-shot
+
+
+def test_what_was_computed_in_a_batch_tells_its_size_and_what_was_alone_tells_nothing() -> None:
+    scheduler = batched(lambda batch: list(batch))
+    for name in "ab":
+        scheduler.inbox.put(NewRequest(name, name))
+    scheduler.step()
+    scheduler.inbox.put(NewRequest("c", "c"))
+    scheduler.step()
+    finished = [message for message in (scheduler.outbox.take(0) for _ in range(3)) if isinstance(message, Finished)]
+    assert [dict(message.metrics) for message in finished] == [{"batch": 2}, {"batch": 2}, {}]
 
 
 def test_a_request_gives_the_result_of_its_payload() -> None:

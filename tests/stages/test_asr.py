@@ -61,6 +61,26 @@ def test_two_callers_at_once_get_the_texts_that_each_gets_alone(stage: Stage) ->
     assert [text_of(both[f"both-{number}"]) for number in range(2)] == alone
 
 
+def test_two_callers_are_recognised_in_batches_of_two(stage: Stage) -> None:
+    """The gate holds the first for the second, whose audio is being prepared: at the latest in one of ten rounds."""
+    clips = [utterance(text) for text in TEXTS]
+    sizes = []
+    for turn in range(10):
+        for number, clip in enumerate(clips):
+            stage.receive(NewRequest(f"turn-{turn}-{number}", clip))
+        for end in ends(stage, 2).values():
+            assert isinstance(end, Finished)
+            sizes.append(end.metrics.get("batch", 1))
+    assert max(sizes) == 2, "nobody ever waited for company that was on its way"
+
+
+def test_a_lone_caller_is_recognised_alone(stage: Stage) -> None:
+    stage.receive(NewRequest("lone", utterance(TEXTS[0])))
+    end = ends(stage, 1)["lone"]
+    assert isinstance(end, Finished)
+    assert "batch" not in end.metrics
+
+
 def test_a_clip_that_is_too_long_fails_alone_with_found_and_expected(stage: Stage) -> None:
     stage.receive(NewRequest("too-long", Utterance(bytes(2 * 16_000 * 31))))
     stage.receive(NewRequest("is-right", utterance(TEXTS[0])))

@@ -38,10 +38,10 @@ def tiny_llama(folder: Path) -> Any:
 
 
 def tiny_scheduler(
-    folder: Path, make_runner: Callable[[], ModelRunner] | None = None, kv_tokens: int = 400, **settings: Any
+    folder: Path, make_runner: Callable[[], ModelRunner] | None = None, kv_tokens: int = 400, **more: Any
 ) -> Ar:
     """Not started. A pool of `kv_tokens`, prefill in chunks of 32."""
     settings = EngineSettings(
-        model=folder, dtype="float32", kv_tokens=kv_tokens, context_tokens=300, chunked_prefill_tokens=32, **settings
+        model=folder, dtype="float32", kv_tokens=kv_tokens, context_tokens=300, chunked_prefill_tokens=32, **more
     )
     return ArScheduler(SglangEngine(settings, make_runner), lambda generate: WholePrompt(generate, list))

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,12 +167,20 @@ class Pipeline:
             await self._ready_changed.wait()
 
     async def resources(self) -> dict[str, Any]:
-        """What every stage holds and what every worker costs; a stage that does not answer in time is None."""
+        """What every stage holds, all together, and what every worker costs.
+
+        A stage that does not answer in time is None, and missing in the totals.
+        """
         async with asyncio.TaskGroup() as tasks:
             stages = {name: tasks.create_task(self._inquire(name)) for name in self._config.stages}
+        held = {name: task.result() for name, task in stages.items()}
+        totals: Counter[str] = Counter()
+        for ledger in held.values():
+            totals.update(ledger or {})
         return {
             "requests": len(self._requests),
-            "stages": {name: task.result() for name, task in stages.items()},
+            "stages": held,
+            "totals": dict(totals),
             "workers": {name: link.facts() for name, link in self._links.items()},
         }
 

@@ -56,6 +56,7 @@ class OneShot(Generic[P, R]):
     compute_fn: payload -> result.
     batch_compute_fn: payloads -> as many results in the same order; one that is an Exception fails its request alone.
         A list of another length fails the whole batch; an iterator's results go out one by one as they come.
+        What was computed in a batch of n > 1 says so in its metrics: "batch": n.
     gate: when a batch waits for company; only used with batch_compute_fn.
     building: how many requests the stage has accepted that are not in the inbox yet.
     """
@@ -184,7 +185,7 @@ class SimpleScheduler(Generic[P, R]):
                 self._end(
                     Failed(request_id, describe(result))
                     if isinstance(result, Exception)
-                    else Finished(request_id, result)
+                    else Finished(request_id, result, {"batch": len(batch)} if len(batch) > 1 else {})
                 )
             if todo:
                 raise ValueError(f"batch function gave {len(batch) - len(todo)} results for {len(batch)} requests")
