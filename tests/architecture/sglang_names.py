@@ -57,7 +57,6 @@ TOUCHED = {
     "Scheduler.abort_request",
     "Scheduler.cur_batch",
     "Scheduler.get_next_batch_to_run",
-    "Scheduler.init_batch_result_processor",
     "Scheduler.ipc_channels",
     "Scheduler.is_fully_idle",
     "Scheduler.last_batch",

@@ -31,7 +31,7 @@ class LookAheadScheduler(QueueScheduler):
         self.last_batch = batch
         ended = {output.request_id for output in outputs if output.finish_reason is not None}
         self.end_failed(but=ended)
-        self.launched = _without(launched, ended)
+        self.launched = self._without(launched, ended)
         return outputs + self.collector.take()
 
     def _can_look_ahead(self) -> bool:
@@ -56,13 +56,11 @@ class LookAheadScheduler(QueueScheduler):
             self.process_batch_result(*launched)
         return self.collector.take()
 
-
-def _without(launched: tuple[Any, Any] | None, ended: set[str]) -> tuple[Any, Any] | None:
-    """A launched step without the rows that have ended since; None when none is left."""
-    if launched is None:
-        return None
-    batch, result = launched
-    kept = [at for at, req in enumerate(batch.reqs) if req.rid not in ended]
-    batch.reqs = [batch.reqs[at] for at in kept]
-    result.next_token_ids = result.next_token_ids[kept]
-    return launched if kept else None
+    def _without(self, launched: tuple[Any, Any] | None, ended: set[str]) -> tuple[Any, Any] | None:
+        """A launched step without the rows that have ended since; None when none is left."""
+        if launched is None or not ended:
+            return launched
+        batch, _ = launched
+        kept = [at for at, req in enumerate(batch.reqs) if req.rid not in ended]
+        batch.reqs = [batch.reqs[at] for at in kept]
+        return (batch, self.our_worker.result_of(kept)) if kept else None

@@ -51,7 +51,12 @@ class RunnerWorker:
             self._failures += [(row, req, error) for row, req in zip(rows, batch.reqs, strict=True)]
             self.all_drew = False
             ids = torch.zeros(len(rows), dtype=torch.int64)
+        self._ids = ids
         return GenerationBatchResult(next_token_ids=ids)
+
+    def result_of(self, rows: list[int]) -> GenerationBatchResult:
+        """The last batch's result for some of its rows alone."""
+        return GenerationBatchResult(next_token_ids=self._ids[rows])
 
     def _rows(self, forward_batch: Any) -> list[Row]:
         ends = forward_batch.seq_lens_cpu.tolist()
