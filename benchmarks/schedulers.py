@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,6 +38,7 @@ from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.runner.batch import Batch
 from voice_runtime.runner.generate import Generate
 from voice_runtime.runner.runner import ModelRunner
+from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
 from voice_runtime.schedulers.code2wav import Code2WavScheduler, Code2WavSettings, Codes, Rows, StreamingVocoder
 from voice_runtime.schedulers.gate import BatchGate
 from voice_runtime.schedulers.messages import Chunk, Finished, NewRequest, Outbound, StreamChunk, StreamDone
@@ -48,8 +48,7 @@ from voice_runtime.stages.base import BuildCount, Stage
 from voice_runtime.stages.payloads import Transcript, Utterance
 
 if TYPE_CHECKING:
-    from voice_runtime.schedulers.ar import ArScheduler
-    from voice_runtime.sglang_backend.engine import EngineSettings, SglangEngine
+    from voice_runtime.sglang_backend.engine import EngineSettings
 
 T = TypeVar("T")
 _numbers = itertools.count()
@@ -113,25 +112,32 @@ def nothing_of_ours(upstream: Any, watch: Watch) -> Iterator[None]:
         upstream.model_worker = ours
 
 
-def bare_steps(upstream: Any, watch: Watch, rows: int) -> Steps:
+def bare_block(upstream: Any, watch: Watch, rows: int) -> None:
     """A block on upstream's event loop as it stands, with its requests put where it receives them."""
     from voice_runtime.sglang_backend.convert import to_upstream
 
-    requests = [to_upstream(f"{next(_numbers):016x}", generate) for generate in prompts(rows)]
+    requests = [to_upstream(f"bare{next(_numbers):012x}", generate) for generate in prompts(rows)]
     upstream.request_receiver = Feed(upstream, requests, rounds=LOOP_STEPS + 2)  # prompts, steps, housekeeping
+    upstream.gracefully_exit = False
     with nothing_of_ours(upstream, watch):
         upstream.event_loop_normal()
-    return watch.take(rows, at_least=LOOP_STEPS - 2)
 
 
-def our_steps(scheduler: "ArScheduler[Any, Any, Any]", watch: Watch, rows: int) -> Steps:
-    """The same block from inbox to outbox."""
-    for generate in prompts(rows):
-        scheduler.inbox.put(NewRequest(f"{next(_numbers):08d}", generate))
+def open_request(asked: Generate | Callable[[], None]) -> WholePrompt[Any, list[Any]]:
+    """A generation, or what runs on the scheduler's thread in place of one: both ways then have the same thread."""
+    if isinstance(asked, Generate):
+        return WholePrompt(asked, list)
+    asked()
+    return WholePrompt(None, list)
+
+
+def run_requests(scheduler: ArScheduler[Any, Any, Any], asked: Sequence[Generate | Callable[[], None]]) -> None:
+    """From the inbox to the end of each in the outbox."""
+    for one in asked:
+        scheduler.inbox.put(NewRequest(f"{next(_numbers):08d}", one))
     ended = 0
-    while ended < rows:
+    while ended < len(asked):
         ended += is_last(scheduler.outbox.take(timeout_s=60))
-    return watch.take(rows, at_least=LOOP_STEPS - 2)
 
 
 def prompts(rows: int) -> list[Generate]:
@@ -166,33 +172,27 @@ def thinker_settings() -> "EngineSettings":
 
 
 def loop() -> None:
-    from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
     from voice_runtime.sglang_backend.engine import SglangEngine
 
     if "tests" in sys.modules:
         raise RuntimeError("tests are imported, expected a process that records nothing")
     watch, settings = Watch(), thinker_settings()
     engine = SglangEngine(settings, lambda: TimedRunner(watch))
-    scheduler: ArScheduler[Any, Generate, list[Any]] = ArScheduler(engine, lambda asked: WholePrompt(asked, list))
+    scheduler: ArScheduler[Any, Any, Any] = ArScheduler(engine, open_request)
     scheduler.start()
-    try:
-        blocks = {rows: loop_blocks(engine, scheduler, watch, rows) for rows in ROWS}
-    finally:
-        scheduler.stop()
+
+    def block(asked: Sequence[Generate | Callable[[], None]], rows: int) -> Steps:
+        run_requests(scheduler, asked)
+        return watch.take(rows, at_least=LOOP_STEPS - 2)
+
+    blocks = {}
+    for rows in ROWS:
+        bare = partial(bare_block, engine._scheduler, watch, rows)
+        ways = {"bare": partial(block, [bare], rows), "ours": partial(block, prompts(rows), rows)}
+        by_turns(ways, 1)  # warms up: the prompts enter the radix cache
+        blocks[rows] = by_turns(ways, LOOP_BLOCKS)
+    scheduler.stop()
     print_loop(blocks, f"{settings.model.name}, {settings.dtype}")
-
-
-def loop_blocks(
-    engine: "SglangEngine", scheduler: "ArScheduler[Any, Any, Any]", watch: Watch, rows: int
-) -> dict[str, list[Steps]]:
-    upstream = engine._scheduler
-    with ThreadPoolExecutor(1) as other:  # neither way has the main thread, whose memory comes from another arena
-        ways = {
-            "bare": lambda: other.submit(bare_steps, upstream, watch, rows).result(),
-            "ours": lambda: our_steps(scheduler, watch, rows),
-        }
-        by_turns(ways, 1)
-        return by_turns(ways, LOOP_BLOCKS)
 
 
 def print_loop(blocks: dict[int, dict[str, list[Steps]]], model: str) -> None:

@@ -39,28 +39,51 @@ def classes() -> set[str]:
 
 
 def keywords() -> set[str]:
-    """Of what is constructed of upstream's classes, and of the one namespace that stands for one."""
+    """Of what is constructed of upstream's classes, of the one namespace that stands for one, and of a call changed."""
     names = {name: name for name in classes()} | {"SimpleNamespace": "ipc_channels"}
-    return {
+    given = {
         f"{names[node.func.id]}({keyword.arg}=)"
         for tree in trees()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
         for keyword in node.keywords
     }
+    changed = ast.parse((recorder.SOURCES / "embeddings.py").read_text())
+    return given | {
+        f"Qwen3MoeLLMModel({key.value}=)"
+        for node in ast.walk(changed)
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    }
 
 
 def overridden() -> set[str]:
+    """Methods of our classes below upstream's, at any depth."""
+    ours = {node.name: node for tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     return {
-        f"{base.id}.{node.name}"
-        for tree in trees()
-        for ours in ast.walk(tree)
-        if isinstance(ours, ast.ClassDef)
-        for base in ours.bases
-        if isinstance(base, ast.Name) and base.id in classes()
-        for node in ours.body
+        f"{upstream}.{node.name}"
+        for found in ours.values()
+        for upstream in _upstream_bases(found, ours)
+        for node in found.body
         if isinstance(node, ast.FunctionDef)
     } - sglang_names.OURS
+
+
+def _upstream_bases(found: ast.ClassDef, ours: dict[str, ast.ClassDef]) -> set[str]:
+    bases = {base.id for base in found.bases if isinstance(base, ast.Name)}
+    deeper = (_upstream_bases(ours[base], ours) for base in bases if base in ours)
+    return (bases & classes()).union(*deeper)
+
+
+def test_every_provided_name_is_defined_by_us_for_upstream_to_find() -> None:
+    defined = {
+        node.name if isinstance(node, ast.FunctionDef) else ast.unparse(node.targets[0])
+        for path in recorder.SOURCES.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.Assign)
+    }
+    assert sglang_names.PROVIDED - defined == set()
 
 
 def test_every_imported_name_is_on_the_list_and_used() -> None:

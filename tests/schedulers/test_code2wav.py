@@ -288,6 +288,45 @@ def test_a_batch_that_cannot_be_decoded_fails_its_requests_and_nothing_else() ->
     assert held(scheduler) == IDLE
 
 
+class TrippingAtTheEnd(TinyVocoder):
+    """Cannot flush a single row."""
+
+    def flush(self, state: State, mask: Rows) -> Samples:
+        if mask.sum() == 1:
+            raise ArithmeticError("alone")
+        return super().flush(state, mask)
+
+
+def test_a_flush_that_fails_costs_its_reply_alone() -> None:
+    scheduler = build(TrippingAtTheEnd())
+    codes = random_codes(1, 4)
+    for message in (NewRequest("good", "reply"), NewRequest("bad", "reply"), StreamChunk("good", codes)):
+        scheduler.inbox.put(message)
+    scheduler.inbox.put(StreamDone("bad"))
+    came = drain(scheduler)
+    assert came[0] == Failed("bad", "ArithmeticError: alone")
+    assert held(scheduler)["vocoder_slots"] == 1
+    scheduler.inbox.put(StreamChunk("good", codes))
+    came += drain(scheduler)
+    assert_allclose(sound_of(came, "good"), offline(np.concatenate([codes, codes]))[: 8 * FRAME - DELAY], atol=1e-6)
+
+
+def test_a_talker_a_little_more_than_twice_real_time_never_runs_dry() -> None:
+    """Frames come at 2.2 times the pace at which they are heard; the sound of each is there before it is due."""
+    scheduler = build()
+    scheduler.inbox.put(NewRequest("a", "reply"))
+    pace, begun, sound = 2.2, None, 0
+    for number in range(1, 200):
+        scheduler.inbox.put(StreamChunk("a", random_codes(number, 1)))
+        came = drain(scheduler)
+        now = number / pace  # in frames of sound
+        if begun is not None:
+            assert now - begun <= sound / FRAME, f"dry at frame {number}"
+        sound += sum(len(message.item[1]) for message in came if isinstance(message, Chunk))
+        if begun is None and sound:
+            begun = now
+
+
 def test_a_reply_that_cannot_be_opened_fails_alone() -> None:
     scheduler = build()
     scheduler.inbox.put(NewRequest("bad", "fail"))

@@ -156,8 +156,9 @@ def test_law(kind: Kind, scheduler: AnyScheduler, prefix: str, law: Any) -> None
 
 def test_aborts_race_with_ends(kind: Kind, scheduler: AnyScheduler, prefix: str) -> None:
     before = idle(scheduler)
-    conformance.aborts_from_many_threads_race_with_the_ends(kind, scheduler, prefix, 300)
+    ends = conformance.aborts_from_many_threads_race_with_the_ends(kind, scheduler, prefix, 300)
     assert idle(scheduler) == before
+    assert min(ends["Aborted"], ends["Finished"]) >= 15, f"{ends}: there was no race"
 
 
 def _abort_many(kind: Kind, scheduler: AnyScheduler, prefix: str, count: int) -> None:

@@ -152,9 +152,9 @@ def test_abort_while_waiting_leaves_the_running_ones_alone(scheduler: Ar) -> Non
 
 
 def test_a_pool_that_is_too_small_retracts_and_every_answer_is_whole(scheduler: Ar) -> None:
-    ids = [ask(scheduler, long_prompt(seed, 60), tokens=110, stop_ids=()) for seed in range(20, 24)]
-    came = outcomes(scheduler, ids)  # 4 x 170 tokens on 600 pages
-    assert [len(tokens) for tokens, _ in came.values()] == [110] * 4
+    ids = [ask(scheduler, long_prompt(seed, 60), tokens=110, stop_ids=()) for seed in range(20, 26)]
+    came = outcomes(scheduler, ids)  # 6 x 170 tokens on 600 pages
+    assert [len(tokens) for tokens, _ in came.values()] == [110] * 6
     assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
     assert_all_given_back(scheduler)
 

@@ -5,7 +5,8 @@ Who runs them brings a `Kind`: how to build a scheduler, and payloads and items 
 
 import random
 import threading
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -206,8 +207,14 @@ def an_abort_of_the_unknown_the_ended_and_the_aborted_does_nothing(
     assert heard.ledger()["live_requests"] == 0
 
 
-def aborts_from_many_threads_race_with_the_ends(kind: Kind, scheduler: AnyScheduler, prefix: str, count: int) -> None:
-    """`count` requests that run to their end while other threads abort them at some moment."""
+def aborts_from_many_threads_race_with_the_ends(
+    kind: Kind, scheduler: AnyScheduler, prefix: str, count: int
+) -> dict[str, int]:
+    """`count` requests that run to their end while other threads abort each at some moment of its life.
+
+    Returns how many ended in which way: a race has more than one outcome.
+    """
+    life_s = _whole_life_s(kind, scheduler, f"{prefix}-solo")
     heard = Heard(scheduler)
     live = threading.Semaphore(4)
     request_ids = [f"{prefix}-{number}" for number in range(count)]
@@ -216,12 +223,10 @@ def aborts_from_many_threads_race_with_the_ends(kind: Kind, scheduler: AnySchedu
         chance = random.Random(seed)
         for number, request_id in enumerate(ids):
             live.acquire()
-            scheduler.inbox.put(NewRequest(request_id, kind.payload(number)))
-            if kind.streamed:
-                scheduler.inbox.put(StreamChunk(request_id, kind.item(number)))
-                scheduler.inbox.put(StreamDone(request_id))
-            for _ in range(chance.randrange(200)):
-                pass
+            _put_whole(kind, scheduler, request_id, number)
+            until_s = time.perf_counter() + max(0.0, chance.uniform(-life_s, 2 * life_s))
+            while time.perf_counter() < until_s:
+                time.sleep(0)  # let the scheduler's thread run
             scheduler.abort(request_id)
 
     threads = [threading.Thread(target=ask, args=(request_ids[at::2], at)) for at in range(2)]
@@ -232,6 +237,23 @@ def aborts_from_many_threads_race_with_the_ends(kind: Kind, scheduler: AnySchedu
             live.release()
     for thread in threads:
         thread.join()
+    return Counter(type(end).__name__ for end in heard.ends.values())
+
+
+def _whole_life_s(kind: Kind, scheduler: AnyScheduler, prefix: str) -> float:
+    """How long a request takes that nobody aborts, about."""
+    heard, since_s = Heard(scheduler), time.monotonic()
+    for number in range(5):
+        _put_whole(kind, scheduler, f"{prefix}-{number}", number)
+        heard.until_ended([f"{prefix}-{number}"])
+    return (time.monotonic() - since_s) / 5
+
+
+def _put_whole(kind: Kind, scheduler: AnyScheduler, request_id: str, number: int) -> None:
+    scheduler.inbox.put(NewRequest(request_id, kind.payload(number)))
+    if kind.streamed:
+        scheduler.inbox.put(StreamChunk(request_id, kind.item(number)))
+        scheduler.inbox.put(StreamDone(request_id))
 
 
 def a_stage_serves_it_without_asking_its_kind(kind: Kind, scheduler: AnyScheduler, prefix: str) -> None:

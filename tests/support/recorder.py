@@ -12,9 +12,11 @@ import importlib.machinery
 import json
 import multiprocessing.util
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,7 +34,9 @@ def install() -> None:
     if any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     assert not any(name.startswith(f"{PACKAGE}.") and name.count(".") == 2 for name in sys.modules), "too late"
-    os.environ.setdefault(FOLDER_VARIABLE, tempfile.mkdtemp(prefix="touched-"))
+    if FOLDER_VARIABLE not in os.environ:
+        os.environ[FOLDER_VARIABLE] = tempfile.mkdtemp(prefix="touched-")
+        atexit.register(shutil.rmtree, os.environ[FOLDER_VARIABLE], ignore_errors=True)
     sys.meta_path.insert(0, _Finder())
     atexit.register(_leave)
     multiprocessing.util.Finalize(None, _leave, exitpriority=0)  # its child processes run no atexit
@@ -52,11 +56,13 @@ def accesses() -> Iterator[str]:
     """The place of every attribute access in our source."""
     for path in sorted(SOURCES.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and not _is_annotation(path, node):
+            if isinstance(node, ast.Attribute) and _place(path.name, node) not in _declarations(path):
                 yield _place(path.name, node)
 
 
 def _leave() -> None:
+    if not Path(os.environ[FOLDER_VARIABLE]).is_dir():  # the process that wanted the records has ended
+        return
     record = {"touched": sorted(touched), "places": sorted(places)}
     (Path(os.environ[FOLDER_VARIABLE]) / f"{os.getpid()}.json").write_text(json.dumps(record))
 
@@ -105,22 +111,31 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(self._call("__recorder_read__", node.value, node.attr, place), node)
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        return self._noted(node, node.targets)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        return self._noted(node, [node.target])
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
+        annotation, node.annotation = node.annotation, ast.Constant(None)
+        noted = self._noted(node, [node.target] if node.value is not None else [])
+        node.annotation = annotation
+        return noted
+
+    def _noted(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign, targets: Sequence[ast.expr]) -> list[ast.stmt]:
+        """The assignment behind a note for each attribute that it writes, in a tuple as well."""
+        written = [
+            inner
+            for target in targets
+            for inner in ast.walk(target)
+            if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store)
+        ]
         notes = [
-            ast.Expr(self._call("__recorder_touch__", _loaded(target.value), target.attr, _place(self._file, target)))
-            for target in node.targets
-            if isinstance(target, ast.Attribute)
+            ast.Expr(self._call("__recorder_touch__", _loaded(to.value), to.attr, _place(self._file, to)))
+            for to in written
         ]
         self.generic_visit(node)
         return [*(ast.copy_location(note, node) for note in notes), node]
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
-        if node.value is not None:
-            node.value = self.visit(node.value)
-        if not isinstance(node.target, ast.Attribute) or node.value is None:
-            return [node]
-        target = node.target
-        note = self._call("__recorder_touch__", _loaded(target.value), target.attr, _place(self._file, target))
-        return [ast.copy_location(ast.Expr(note), node), node]
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return node  # an annotation is no access
@@ -136,25 +151,21 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _loaded(node: ast.expr) -> ast.expr:
-    copied = ast.parse(ast.unparse(node), mode="eval").body
-    return copied
+    return ast.parse(ast.unparse(node), mode="eval").body
 
 
-def _is_annotation(path: Path, node: ast.Attribute) -> bool:
-    """Whether the attribute stands in an annotation of the file."""
-    if path not in _annotations:
-        tree = ast.parse(path.read_text())
-        found: set[str] = set()
-        for parent in ast.walk(tree):
-            notes = [getattr(parent, "annotation", None), getattr(parent, "returns", None)]
-            for note in notes:
-                if isinstance(note, ast.expr):
-                    found |= {_place(path.name, inner) for inner in ast.walk(note) if isinstance(inner, ast.Attribute)}
-        _annotations[path] = found
-    return _place(path.name, node) in _annotations[path]
-
-
-_annotations: dict[Path, set[str]] = {}
+@cache
+def _declarations(path: Path) -> set[str]:
+    """Places of the attributes in annotations, and of those that are declared without a value: no accesses."""
+    found: set[str] = set()
+    for parent in ast.walk(ast.parse(path.read_text())):
+        notes = [getattr(parent, "annotation", None), getattr(parent, "returns", None)]
+        if isinstance(parent, ast.AnnAssign) and parent.value is None:
+            notes.append(parent.target)
+        for note in notes:
+            if isinstance(note, ast.expr):
+                found |= {_place(path.name, inner) for inner in ast.walk(note) if isinstance(inner, ast.Attribute)}
+    return found
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

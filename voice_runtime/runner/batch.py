@@ -88,8 +88,8 @@ class ForwardPass(Protocol):
     def run_embedded(self, replacement: Replacement) -> torch.Tensor:
         """As `run`, with other embeddings than those of the token ids."""
 
-    def draw(self) -> torch.Tensor:
-        """The engine's own drawing from the logits that `run` gave. Returns token ids, shape (rows,)."""
+    def draw(self, logits: torch.Tensor) -> torch.Tensor:
+        """The engine's own drawing from logits as `run` gives them. Returns token ids, shape (rows,)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class ModelRunner:
         self._apply_repetition_penalty(batch, logits)
         seeded = self._install_sampling_seeds(batch)
         if seeded is None:
-            return batch.forward_pass.draw()
+            return batch.forward_pass.draw(logits)
         positions = torch.tensor([row.end for row in batch.rows])
         return seeds.draw(logits, [row.request.generate for row in batch.rows], seeded, positions)
 

@@ -82,7 +82,9 @@ class Reply(Protocol[P_contra, R_co]):
 class Code2WavSettings:
     """slots: most replies at once, the rows of the state.
     ramp: frames that a reply's first, second, ... decode takes; the last goes for all that follow. A small first one
-        makes the first sound early, larger ones later cost less a frame.
+        makes the first sound early, larger ones later cost less a frame. Each decode waits for its frames while the
+        sound before it plays: doubling steps never run dry when codes come a little more than twice as fast as they
+        are heard.
     most_frames: most frames of a reply that may wait to be decoded.
 
     Raises:
@@ -90,7 +92,7 @@ class Code2WavSettings:
     """
 
     slots: int = 8
-    ramp: Sequence[int] = (1, 2, 4, 8)
+    ramp: Sequence[int] = (2, 2, 4, 8)
     most_frames: int = 6_000
 
     def __post_init__(self) -> None:
@@ -235,17 +237,23 @@ class Code2WavScheduler(Generic[P, R]):
         for speaking in batch.values():
             codes[speaking.slot] = speaking.pending[:frames]
             speaking.pending = speaking.pending[frames:]
-        try:
-            sound = self._vocoder.decode(self._state, codes, self._mask(batch.values()))
-        except Exception as error:
-            logger.exception("decoding a batch of %s failed", len(batch))
-            for request_id in batch:
-                self._end(Failed(request_id, describe(error)))
+        sound = self._compute(batch, lambda mask: self._vocoder.decode(self._state, codes, mask))
+        if sound is None:
             return
         for request_id, speaking in batch.items():
             self._advance(speaking, frames)
             self._emit(request_id, speaking, sound[speaking.slot])
         self._finish_if_spoken(batch)
+
+    def _compute(self, batch: dict[str, _Speaking[P, R]], model: Callable[[Rows], Samples]) -> Samples | None:
+        """What the model makes of the batch's rows; None when it cannot, which fails these requests alone."""
+        try:
+            return model(self._mask(batch.values()))
+        except Exception as error:
+            logger.exception("a batch of %s cannot be computed", len(batch))
+            for request_id in batch:
+                self._end(Failed(request_id, describe(error)))
+            return None
 
     def _advance(self, speaking: _Speaking[P, R], frames: int) -> None:
         speaking.wanted -= frames
@@ -272,7 +280,9 @@ class Code2WavScheduler(Generic[P, R]):
         }
         if not spoken:
             return
-        tails = self._vocoder.flush(self._state, self._mask(spoken.values()))
+        tails = self._compute(spoken, lambda mask: self._vocoder.flush(self._state, mask))
+        if tails is None:
+            return
         for request_id, speaking in spoken.items():
             self._emit(request_id, speaking, tails[speaking.slot])
             if request_id in self._speaking:

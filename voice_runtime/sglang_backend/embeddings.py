@@ -55,8 +55,10 @@ class LanguageModelInputs:
 
 def find_inputs(model: Any) -> LanguageModelInputs | None:
     """The inputs of an upstream model of the Qwen3-VL and Qwen3-Omni kind; None when it is of another kind."""
-    language_model = getattr(getattr(model, "thinker", model), "model", None)
-    return LanguageModelInputs(language_model) if hasattr(language_model, "deepstack_embed_to_decoder_layer") else None
+    for module in model.modules():
+        if hasattr(module, "deepstack_embed_to_decoder_layer"):
+            return LanguageModelInputs(module)
+    return None
 
 
 def _replaced(input_embeds: torch.Tensor, replacement: Replacement) -> dict[str, torch.Tensor]:

@@ -61,6 +61,6 @@ class LookAheadScheduler(QueueScheduler):
         if launched is None or not ended:
             return launched
         batch, _ = launched
-        kept = [at for at, req in enumerate(batch.reqs) if req.rid not in ended]
+        kept = [at for at, row in enumerate(self.our_worker.rows) if row.request.key not in ended]
         batch.reqs = [batch.reqs[at] for at in kept]
         return (batch, self.our_worker.result_of(kept)) if kept else None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.managers.utils import GenerationBatchResult
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
@@ -74,14 +75,13 @@ class _UpstreamPass:
         self._upstream = upstream
         self._forward_batch = forward_batch
         self._inputs = inputs
-        self._logits_output: Any = None
 
     def place(self, positions: torch.Tensor) -> None:
         self._forward_batch.mrope_positions = positions.to(self._forward_batch.mrope_positions.device)
 
     def run(self) -> torch.Tensor:
-        self._logits_output = self._upstream.forward(self._forward_batch).logits_output
-        logits: torch.Tensor = self._logits_output.next_token_logits
+        output = self._upstream.forward(self._forward_batch).logits_output
+        logits: torch.Tensor = output.next_token_logits
         return logits
 
     def run_embedded(self, replacement: Replacement) -> torch.Tensor:
@@ -90,6 +90,7 @@ class _UpstreamPass:
         with self._inputs.replaced(replacement):
             return self.run()
 
-    def draw(self) -> torch.Tensor:
-        ids: torch.Tensor = self._upstream.sample(self._logits_output, self._forward_batch)
+    def draw(self, logits: torch.Tensor) -> torch.Tensor:
+        output = LogitsProcessorOutput(next_token_logits=logits)
+        ids: torch.Tensor = self._upstream.sample(output, self._forward_batch)
         return ids

@@ -86,7 +86,7 @@ def test_frames_equal_the_plain_loop_in_any_batch(
 
 
 def test_frames_equal_the_plain_loop_after_a_retraction(scheduler: Ar, network: CodecLM) -> None:
-    asked = [speech(50 + at, 10, 60) for at in range(5)]  # 5 x 70 positions on 200 pages
+    asked = [speech(50 + at, 10, 60) for at in range(7)]  # 7 x 70 positions on 200 pages
     ids = [begin(scheduler, generate) for generate in asked]
     came = outcomes(scheduler, ids)
     assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0

@@ -1,6 +1,7 @@
 """ArScheduler under the laws of every scheduler, on SGLang's real scheduler and a tiny Llama."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -114,23 +115,29 @@ def test_the_answers_of_a_streamed_request_come_in_turn_and_then_it_ends(schedul
     assert end.metrics["prompt_tokens"] == sum(len(prompt(number).ids) for number in (3, 4))
 
 
-def test_aborts_race_with_ends(scheduler: AnyScheduler, prefix: str) -> None:
-    """After each round KV is whole: a page that was freed twice or leaked would show in the sums."""
-    for part in range(10):
-        conformance.aborts_from_many_threads_race_with_the_ends(KIND, scheduler, f"{prefix}-{part}", 20)
+def race(scheduler: AnyScheduler, prefix: str, rounds: int) -> Counter[str]:
+    """Rounds of ten requests. After each KV is whole: a page that was freed twice or leaked would show in the sums."""
+    ends: Counter[str] = Counter()
+    for part in range(rounds):
+        ends.update(conformance.aborts_from_many_threads_race_with_the_ends(KIND, scheduler, f"{prefix}-{part}", 10))
         assert idle(scheduler)["live_requests"] == 0
+    return ends
+
+
+def test_aborts_race_with_ends(scheduler: AnyScheduler, prefix: str) -> None:
+    ends = race(scheduler, prefix, 10)
+    assert min(ends["Aborted"], ends["Finished"]) >= 10, f"{ends}: there was no race"
 
 
 @pytest.mark.soak
 def test_a_thousand_aborts_that_race_with_ends_leave_every_page_whole_and_no_container_larger(
     scheduler: AnyScheduler, prefix: str
 ) -> None:
-    conformance.aborts_from_many_threads_race_with_the_ends(KIND, scheduler, f"{prefix}-first", 20)
+    race(scheduler, f"{prefix}-first", 2)
     before = engine_containers(scheduler)
-    for part in range(100):
-        conformance.aborts_from_many_threads_race_with_the_ends(KIND, scheduler, f"{prefix}-{part}", 10)
-        assert idle(scheduler)["live_requests"] == 0
+    ends = race(scheduler, f"{prefix}-many", 100)
     assert engine_containers(scheduler) == before
+    assert min(ends["Aborted"], ends["Finished"]) >= 100, f"{ends}: there was no race"
 
 
 @pytest.mark.soak

@@ -141,7 +141,7 @@ def test_an_abort_with_a_result_pending_gives_everything_back(
 
 
 def test_a_full_pool_retracts_and_every_answer_is_whole(scheduler: Ar, reference: Any) -> None:
-    generates = [Generate(prompt(40 + at, 20), 95) for at in range(4)]  # 460 on 400 pages
+    generates = [Generate(prompt(40 + at, 20), 95) for at in range(6)]  # 690 on 400 pages
     ids = [begin(scheduler, generate) for generate in generates]
     came = outcomes(scheduler, ids)
     assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0

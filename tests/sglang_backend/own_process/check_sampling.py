@@ -108,7 +108,7 @@ def test_repetition_penalty_equals_transformers_in_any_batch(
 
 
 def test_repetition_penalty_equals_transformers_after_a_retraction(scheduler: Ar, reference: Any) -> None:
-    generates = [Generate(prompt(40 + at, 20), 95, repetition_penalty=PENALTY) for at in range(4)]  # 460 on 400 pages
+    generates = [Generate(prompt(40 + at, 20), 95, repetition_penalty=PENALTY) for at in range(6)]  # 690 on 400 pages
     ids = [begin(scheduler, generate) for generate in generates]
     came = outcomes(scheduler, ids)
     assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
@@ -134,7 +134,7 @@ def test_a_seed_draws_the_same_tokens_alone_and_in_a_batch(scheduler: Ar, sampli
 
 
 def test_a_seed_draws_the_same_tokens_after_a_retraction(scheduler: Ar) -> None:
-    asked = [Generate(prompt(70 + at, 20), 95, temperature=1.0, seed=at) for at in range(4)]
+    asked = [Generate(prompt(70 + at, 20), 95, temperature=1.0, seed=at) for at in range(6)]
     alone = [answers(scheduler, generate)[0] for generate in asked]
     ids = [begin(scheduler, generate) for generate in asked]
     came = outcomes(scheduler, ids)
