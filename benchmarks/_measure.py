@@ -17,30 +17,37 @@ class Spent:
     wall_s: float
     cpu_s: float
 
+    @classmethod
+    def so_far(cls) -> "Spent":
+        """Since some moment; two of them tell what lies between."""
+        return cls(time.perf_counter(), time.process_time())
+
+    def __sub__(self, earlier: "Spent") -> "Spent":
+        return Spent(self.wall_s - earlier.wall_s, self.cpu_s - earlier.cpu_s)
+
 
 def spent(run: Callable[..., object], *given: object) -> Spent:
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    began = Spent.so_far()
     run(*given)
-    return Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s)
+    return Spent.so_far() - began
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One forward pass of plain decoding. cpu_s: what the process had used when it began."""
+    """One forward pass of plain decoding."""
 
     rows: int
-    start_s: float
-    end_s: float
-    cpu_s: float
+    began: Spent
+    ended: Spent
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a step took on average over a block, and the medians of what was and was not its forward pass."""
+    """What a step took on average over a block, and medians of its forward pass and of what is beside that."""
 
     step: Spent
     forward_s: float
-    beside_s: float
+    beside: Spent
 
 
 class Watch:
@@ -50,9 +57,9 @@ class Watch:
         self._passes: list[Pass] = []
 
     def time(self, rows: int, run: Callable[[], T]) -> T:
-        start_s, cpu_s = time.perf_counter(), time.process_time()
+        began = Spent.so_far()
         result = run()
-        self._passes.append(Pass(rows, start_s, time.perf_counter(), cpu_s))
+        self._passes.append(Pass(rows, began, Spent.so_far()))
         return result
 
     def take(self, rows: int, at_least: int) -> Steps:
@@ -65,11 +72,12 @@ class Watch:
         steps = len(passes) - 1
         if steps < at_least:
             raise RuntimeError(f"{steps} steps had {rows} rows, expected at least {at_least}")
-        first, last = passes[0], passes[-1]
+        whole = passes[-1].began - passes[0].began
+        beside = [then.began - one.ended for one, then in itertools.pairwise(passes)]
         return Steps(
-            Spent((last.start_s - first.start_s) / steps, (last.cpu_s - first.cpu_s) / steps),
-            forward_s=statistics.median(one.end_s - one.start_s for one in passes),
-            beside_s=statistics.median(then.start_s - one.end_s for one, then in itertools.pairwise(passes)),
+            Spent(whole.wall_s / steps, whole.cpu_s / steps),
+            statistics.median((one.ended - one.began).wall_s for one in passes),
+            Spent(statistics.median(gap.wall_s for gap in beside), statistics.median(gap.cpu_s for gap in beside)),
         )
 
 

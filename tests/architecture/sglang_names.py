@@ -108,6 +108,7 @@ KEYWORDS = {
     "ServerArgs(page_size=)",
     "ServerArgs(sampling_backend=)",
     "ServerArgs(skip_tokenizer_init=)",
+    "ServerArgs(tp_size=)",
     "ServerArgs(watchdog_timeout=)",
     "Qwen3MoeLLMModel(input_deepstack_embeds=)",
     "Qwen3MoeLLMModel(input_embeds=)",
@@ -146,4 +147,4 @@ OURS = {
 # Accesses that no test makes: the file and its text.
 UNSEEN: set[str] = set()
 
-ALL = IMPORTED | OVERRIDDEN | TOUCHED | PROVIDED
+ALL = IMPORTED | OVERRIDDEN | TOUCHED

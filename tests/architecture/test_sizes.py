@@ -9,6 +9,7 @@ import voice_runtime
 
 PACKAGE = Path(voice_runtime.__file__).parent
 MOST_LINES, MOST_METHODS, MEDIAN_LINES = 40, 15, 8
+MOST_FILE_LINES, MEDIAN_FILE_LINES = 360, 120
 
 WAIVERS = {
     "Code2WavScheduler": "each of its methods is one step of the loop, a few lines long",
@@ -47,3 +48,9 @@ def test_no_function_is_longer_than_a_screen() -> None:
 def test_a_class_with_many_methods_has_a_waiver_and_a_waiver_its_class() -> None:
     large = {node.name for node in nodes(ast.ClassDef) if methods(node) > MOST_METHODS}  # type: ignore[attr-defined]
     assert large == set(WAIVERS)
+
+
+def test_no_file_is_longer_than_one_reads_in_one_go() -> None:
+    lengths = {path.name: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {name: length for name, length in lengths.items() if length > MOST_FILE_LINES} == {}
+    assert statistics.median(lengths.values()) <= MEDIAN_FILE_LINES

@@ -592,6 +592,7 @@ async def test_resources_tell_what_every_stage_holds_and_what_every_worker_costs
     resources = await asking
     assert resources["requests"] == 0
     assert resources["stages"] == {name: {"live_requests": len(stage.worker)} for name, stage in CASCADE.stages.items()}
+    assert resources["totals"] == {"live_requests": sum(len(stage.worker) for stage in CASCADE.stages.values())}
     for name, worker in cast.workers.items():
         facts = resources["workers"][name]
         assert (facts["pid"], facts["generation"], facts["pools"]) == (worker.process.pid, 1, {"native": 1})

@@ -1,10 +1,12 @@
 """A tiny Llama with random weights, as a folder that the engine serves, and an engine on it."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.support.ar import Ar
+from voice_runtime.runner.generate import Generate
 from voice_runtime.runner.runner import ModelRunner
 from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
 from voice_runtime.sglang_backend import cpu_compat
@@ -35,6 +37,29 @@ def tiny_llama(folder: Path) -> Any:
     model = LlamaForCausalLM(config).eval()
     model.save_pretrained(str(folder))
     return model
+
+
+def prompt(seed: int, tokens: int) -> list[int]:
+    return [random.Random(seed).randrange(VOCABULARY) for _ in range(tokens)]
+
+
+def greedy_answer(model: Any, generate: Generate) -> list[int]:
+    """transformers' greedy answer, with its own repetition penalty, cut before a stop token."""
+    import torch
+
+    ids = torch.tensor([generate.ids])
+    with torch.no_grad():
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=generate.max_new_tokens,
+            do_sample=False,
+            repetition_penalty=generate.repetition_penalty,
+            pad_token_id=0,
+        )
+    answer: list[int] = out[0, ids.shape[1] :].tolist()
+    ends = [answer.index(stop) for stop in generate.stop_ids if stop in answer]
+    return answer[: min(ends)] if ends else answer
 
 
 def tiny_scheduler(

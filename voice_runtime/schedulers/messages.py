@@ -1,6 +1,6 @@
 """What goes into a scheduler and what comes out. Plain values: no scheduler, model or socket is known here.
 
-Request ids are chosen by the sender, are never reused, and are never a prefix of one another (all have equal length).
+Request ids are chosen by the sender and never reused.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """What must be set before SGLang or transformers is imported next to a torch without CUDA. Imports neither."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 _kept: list[Any] = []  # the schema library: its schemas vanish when it is collected
@@ -25,19 +26,28 @@ def prepare() -> None:
     _kept.append(library)
 
 
-def one_process_group() -> None:
-    """Set up torch's threads and its process group of one, before SGLang does.
+def process_group(ranks: int = 1, rank: int = 0, store: Path | None = None) -> None:
+    """Set up torch's threads and its process group before SGLang does.
 
     SGLang would open torch's rendezvous store, a TCP server on every interface that asks nobody who he is. A store in
-    memory serves a single process as well, and SGLang takes a group that is there.
+    memory serves a single process as well, and a file serves several; SGLang takes a group that is there.
     Source: sglang 0.5.15.post1, srt/distributed/parallel_state.py, init_distributed_environment.
+
+    store: a file that is not there yet, the same for all ranks; None for a single one.
     """
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens where the host's name points to
     import torch
 
     if torch.get_num_interop_threads() != 1:  # its default is one a core, whatever OMP_NUM_THREADS says
         torch.set_num_interop_threads(1)
+    if ranks > 1 and not torch.cuda.is_available():
+        # Without it upstream binds each rank to a NUMA node, and refuses when there are fewer.
+        os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", "|".join(str(other) for other in range(ranks)))
     if not torch.distributed.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        store = torch.distributed.HashStore()  # type: ignore[attr-defined]
-        torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+        meeting: Any = (
+            torch.distributed.HashStore()  # type: ignore[attr-defined]
+            if store is None
+            else torch.distributed.FileStore(str(store), ranks)  # type: ignore[attr-defined]
+        )
+        torch.distributed.init_process_group(backend, store=meeting, rank=rank, world_size=ranks)

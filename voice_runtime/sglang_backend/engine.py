@@ -13,12 +13,33 @@ from voice_runtime.errors import ConfigError, RequestError, UnsupportedError
 from voice_runtime.runner.generate import Generate
 from voice_runtime.schedulers.engine import Tokens
 from voice_runtime.schedulers.messages import describe
-from voice_runtime.sglang_backend import cpu_compat
+from voice_runtime.sglang_backend import cpu_compat, model_folder
 
 if TYPE_CHECKING:  # a process without an engine loads no torch
     from voice_runtime.runner.runner import ModelRunner
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Tensor parallelism: which part of the model this process holds.
+
+    All ranks must be given the same requests in the same order between the same two steps: one that goes alone, or
+    fails alone, ends the others' processes. No stage offers it yet; two ranks on two cores brought no speed.
+
+    store: a file on which the ranks meet, not there yet; None for a single one.
+    """
+
+    count: int = 1
+    rank: int = 0
+    store: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.count:
+            raise ConfigError(f"rank is {self.rank}, expected 0 to {self.count - 1}")
+        if (self.store is None) != (self.count == 1):
+            raise ConfigError(f"store is {self.store} for {self.count} ranks, expected a file for more than one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +53,7 @@ class EngineSettings:
     chunked_prefill_tokens: most prompt tokens of one step; a longer prompt takes several.
     radix_cache: keep pages of what has ended, for prompts that begin alike.
     models: a package whose modules name model classes of their own as `EntryClass`.
+    ranks: tensor parallelism, see Ranks.
     look_ahead: launch a decoding step before the result of the last is processed. Off, since there is nothing to hide
         on a CPU: processing is 0.2 to 0.3 % of a step (SmolLM2-135M, batch 1 to 8), and each token comes a step later.
     overlap: upstream's overlap scheduling; refused.
@@ -46,6 +68,7 @@ class EngineSettings:
     chunked_prefill_tokens: int = 512
     radix_cache: bool = True
     models: str | None = None
+    ranks: Ranks = Ranks()
     look_ahead: bool = False
     overlap: bool = False
 
@@ -93,12 +116,12 @@ class SglangEngine:
         """Load the weights.
 
         Raises:
-            ConfigError: the folder is not there.
+            ConfigError, UnsupportedError: as in `model_folder.read`.
         """
-        if not self._settings.model.is_dir():
-            raise ConfigError(f"model folder {self._settings.model} is not there, expected a Hugging Face folder")
+        self._folder = model_folder.read(self._settings.model)
         cpu_compat.prepare()
-        cpu_compat.one_process_group()
+        ranks = self._settings.ranks
+        cpu_compat.process_group(ranks.count, ranks.rank, ranks.store)
         from voice_runtime.runner.runner import ModelRunner
         from voice_runtime.sglang_backend.look_ahead import LookAheadScheduler
         from voice_runtime.sglang_backend.scheduler import QueueScheduler
@@ -107,7 +130,8 @@ class SglangEngine:
         register_models(self._settings)
         self._runner = (self._make_runner or ModelRunner)()
         scheduler = LookAheadScheduler if self._settings.look_ahead else QueueScheduler
-        self._scheduler = scheduler(server_args(self._settings), self._runner, self._note_failure)
+        arguments = server_args(self._settings)
+        self._scheduler = scheduler(arguments, self._runner, self._note_failure, self._settings.ranks.rank)
         pages, slots = self._scheduler.token_to_kv_pool_allocator, self._scheduler.req_to_token_pool
         self._totals = pages.available_size(), slots.available_size()
 
@@ -161,6 +185,11 @@ class SglangEngine:
             raise RequestError(
                 f"prompt has {len(generate.ids)} tokens and may bring {generate.max_new_tokens} more, "
                 f"expected 1 or more of each and at most {room} in all"
+            )
+        largest = max(generate.ids)
+        if self._folder.vocabulary is not None and not 0 <= min(generate.ids) <= largest < self._folder.vocabulary:
+            raise RequestError(
+                f"token ids go from {min(generate.ids)} to {largest}, expected 0 to {self._folder.vocabulary - 1}"
             )
         limit = self._settings.max_running + self._settings.max_waiting
         if len(self._live) >= limit:

@@ -54,16 +54,21 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
 
     server_args: see `server_args.server_args`; overlap scheduling must be off in it.
     on_failure: told the key and the error of each request whose batch could not be run.
+    rank: of this process in tensor parallelism, and its device.
     """
 
     def __init__(
-        self, server_args: ServerArgs, runner: ModelRunner, on_failure: Callable[[str, Exception], None]
+        self,
+        server_args: ServerArgs,
+        runner: ModelRunner,
+        on_failure: Callable[[str, Exception], None],
+        rank: int = 0,
     ) -> None:
         self.collector = OutputCollector()
         self.our_runner = runner
         self.on_failure = on_failure
         self.failures: list[tuple[Row, Any, Exception]] = []
-        super().__init__(server_args, PortArgs.init_new(server_args), 0, 0, 0, 0, 0, 0, None)
+        super().__init__(server_args, PortArgs.init_new(server_args), rank, rank, 0, 0, 0, 0, None)
 
     def init_ipc_channels(self, port_args: PortArgs) -> None:
         self.ipc_channels = SimpleNamespace(

@@ -26,6 +26,7 @@ def server_args(settings: EngineSettings) -> ServerArgs:
         disable_overlap_schedule=True,
         skip_tokenizer_init=True,
         page_size=1,
+        tp_size=settings.ranks.count,
         disable_radix_cache=not settings.radix_cache,
         context_length=settings.context_tokens,
         max_total_tokens=settings.kv_tokens,

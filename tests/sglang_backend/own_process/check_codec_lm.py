@@ -22,13 +22,16 @@ KV_TOKENS = 200
 
 
 class Tripping(FeedbackARModelRunner):
-    """Cannot run a batch that holds a generation of these prompt lengths."""
+    """Cannot run a batch that holds a generation of these prompt lengths, or the last chunk of one of that length."""
 
     lengths: Sequence[int] = ()
+    last_chunk_of = 0
 
     def _write_feedback(self, batch: Batch) -> None:
-        if any(len(row.request.generate.ids) in self.lengths for row in batch.rows):
-            raise ArithmeticError("told to trip")
+        for row in batch.rows:
+            length = len(row.request.generate.ids)
+            if length in self.lengths or (length == self.last_chunk_of and row.draws):
+                raise ArithmeticError("told to trip")
         super()._write_feedback(batch)
 
 
@@ -146,6 +149,62 @@ def test_a_batch_that_cannot_be_run_fails_its_requests_alone_and_frees_their_pag
         request_id = begin(scheduler, long_running)
         assert outcomes(scheduler, [request_id])[request_id][0] == plain_loop(network, long_running)
     assert isinstance(came[first][1], Aborted)
+    assert_all_given_back(scheduler)
+
+
+def test_a_mixed_batch_that_cannot_be_run_fails_all_its_rows_and_frees_their_pages(
+    scheduler: Ar, network: CodecLM, runner: Tripping
+) -> None:
+    """Two that decode are in the batch with a prompt that trips; a third request comes afterwards."""
+    decoding = [begin(scheduler, speech(140 + at, 3, 60)) for at in range(2)]
+    taken = [take(scheduler) for _ in range(8)]
+    runner.lengths = (7,)
+    broken = begin(scheduler, speech(142, 6, 5))
+    came = outcomes(scheduler, [*decoding, broken], taken)
+    runner.lengths = ()
+    assert all(isinstance(end, Failed) for _, end in came.values()), came
+    assert_all_given_back(scheduler)
+    again = speech(143, 6, 8)
+    request_id = begin(scheduler, again)
+    assert outcomes(scheduler, [request_id])[request_id][0] == plain_loop(network, again)
+
+
+def test_a_failure_in_the_last_chunk_of_a_prompt_gives_back_the_chunks_before(
+    scheduler: Ar, network: CodecLM, runner: Tripping
+) -> None:
+    runner.last_chunk_of = 41
+    broken = begin(scheduler, speech(150, 40, 5))  # three chunks of 16
+    _, end = outcomes(scheduler, [broken])[broken]
+    runner.last_chunk_of = 0
+    assert isinstance(end, Failed)
+    assert_all_given_back(scheduler)
+    again = speech(151, 40, 5)
+    request_id = begin(scheduler, again)
+    assert outcomes(scheduler, [request_id])[request_id][0] == plain_loop(network, again)
+    assert_all_given_back(scheduler)
+
+
+def test_an_abort_while_retracted_gives_everything_back_and_the_others_are_whole(
+    scheduler: Ar, network: CodecLM
+) -> None:
+    """Of requests that fill the pool, the one that has stood still while others go on was thrown out of it."""
+    asked = [speech(160 + at, 10, 60) for at in range(7)]
+    ids = [begin(scheduler, generate) for generate in asked]
+    counts = dict.fromkeys(ids, 0)
+    taken, still = [], None
+    since: dict[str, int] = dict.fromkeys(ids, 0)
+    while still is None:
+        message = take(scheduler)
+        taken.append(message)
+        assert isinstance(message, Chunk | Finished), message
+        counts[message.request_id] += isinstance(message, Chunk)
+        since = {request_id: quiet + 1 for request_id, quiet in since.items()} | {message.request_id: 0}
+        still = next((r for r in ids if 0 < counts[r] < 60 and since[r] > 20), None)
+    scheduler.abort(still)
+    came = outcomes(scheduler, ids, taken)
+    assert isinstance(came.pop(still)[1], Aborted)
+    for request_id, generate in zip(ids, asked, strict=True):
+        assert request_id == still or came[request_id][0] == plain_loop(network, generate)
     assert_all_given_back(scheduler)
 
 

@@ -1,17 +1,15 @@
 """One-step look-ahead on SGLang's real scheduler gives the tokens of the synchronous order, and every page back."""
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.ar import Ar, assert_all_given_back, begin, outcomes, take
-from tests.support.tiny_llama import VOCABULARY, tiny_llama, tiny_scheduler
+from tests.support.tiny_llama import greedy_answer, prompt, tiny_llama, tiny_scheduler
 from voice_runtime.runner.batch import Batch
 from voice_runtime.runner.generate import Generate
 from voice_runtime.runner.runner import ModelRunner
@@ -52,27 +50,6 @@ def scheduler(folder: Path, reference: Any, runner: Tripping) -> Iterator[Ar]:
     scheduler.stop()
 
 
-def prompt(seed: int, tokens: int) -> list[int]:
-    return [random.Random(seed).randrange(VOCABULARY) for _ in range(tokens)]
-
-
-def expected(reference: Any, generate: Generate) -> list[int]:
-    """transformers' greedy answer, cut before a stop token."""
-    ids = torch.tensor([generate.ids])
-    with torch.no_grad():
-        out = reference.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=generate.max_new_tokens,
-            do_sample=False,
-            repetition_penalty=generate.repetition_penalty,
-            pad_token_id=0,
-        )
-    answer: list[int] = out[0, ids.shape[1] :].tolist()
-    ends = [answer.index(stop) for stop in generate.stop_ids if stop in answer]
-    return answer[: min(ends)] if ends else answer
-
-
 _requests = st.lists(
     st.tuples(
         st.integers(1, 70),
@@ -103,7 +80,7 @@ def test_tokens_equal_the_synchronous_ones_whatever_comes_and_ends_when(
     for request_id, generate in zip(ids, generates, strict=True):
         tokens, end = came[request_id]
         assert isinstance(end, Finished)
-        assert tokens == expected(reference, generate)
+        assert tokens == greedy_answer(reference, generate)
     assert_all_given_back(scheduler)
 
 
@@ -136,7 +113,7 @@ def test_an_abort_with_a_result_pending_gives_everything_back(
     scheduler.abort(ids[0])
     came = outcomes(scheduler, ids, taken)
     assert isinstance(came[ids[0]][1], Aborted)
-    assert came[ids[1]][0] == expected(reference, other)
+    assert came[ids[1]][0] == greedy_answer(reference, other)
     assert_all_given_back(scheduler)
 
 
@@ -145,7 +122,7 @@ def test_a_full_pool_retracts_and_every_answer_is_whole(scheduler: Ar, reference
     ids = [begin(scheduler, generate) for generate in generates]
     came = outcomes(scheduler, ids)
     assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
-    assert [came[request_id][0] for request_id in ids] == [expected(reference, generate) for generate in generates]
+    assert [came[request_id][0] for request_id in ids] == [greedy_answer(reference, generate) for generate in generates]
     assert_all_given_back(scheduler)
 
 
@@ -159,5 +136,5 @@ def test_a_failing_step_does_not_fail_a_request_that_ended_in_the_step_before(
     runner.trip = 0
     assert isinstance(came[ids[1]][1], Failed)
     assert isinstance(came[ids[0]][1], Finished)
-    assert came[ids[0]][0] == expected(reference, ended)
+    assert came[ids[0]][0] == greedy_answer(reference, ended)
     assert_all_given_back(scheduler)

@@ -1,6 +1,5 @@
 """Repetition penalty and seeds on a tiny Llama, served by SGLang's real scheduler."""
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.ar import Ar, assert_all_given_back, begin, outcomes
-from tests.support.tiny_llama import VOCABULARY, tiny_llama, tiny_scheduler
+from tests.support.tiny_llama import greedy_answer, prompt, tiny_llama, tiny_scheduler
 from voice_runtime.runner.generate import Generate
 from voice_runtime.runner.runner import ModelRunner
 from voice_runtime.schedulers.messages import Finished
@@ -54,26 +53,6 @@ def scheduler(folder: Path, reference: Any, runner: Recording) -> Iterator[Ar]:
     scheduler.stop()
 
 
-def prompt(seed: int, tokens: int) -> list[int]:
-    return [random.Random(seed).randrange(VOCABULARY) for _ in range(tokens)]
-
-
-def penalised(reference: Any, generate: Generate) -> list[int]:
-    """transformers' greedy answer with its own repetition penalty."""
-    ids = torch.tensor([generate.ids])
-    with torch.no_grad():
-        out = reference.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=generate.max_new_tokens,
-            do_sample=False,
-            repetition_penalty=generate.repetition_penalty,
-            pad_token_id=0,
-        )
-    answer: list[int] = out[0, ids.shape[1] :].tolist()
-    return answer
-
-
 def answers(scheduler: Ar, *asked: Generate) -> list[list[int]]:
     ids = [begin(scheduler, generate) for generate in asked]
     came = outcomes(scheduler, ids)
@@ -85,7 +64,7 @@ def test_repetition_penalty_equals_transformers_alone(scheduler: Ar, reference: 
     for seed, tokens in ((1, 1), (2, 30), (3, 70)):  # 70: a prompt of three chunks
         generate = Generate(prompt(seed, tokens), 25, repetition_penalty=PENALTY)
         plain = Generate(prompt(seed, tokens), 25)
-        assert answers(scheduler, generate) == [penalised(reference, generate)]
+        assert answers(scheduler, generate) == [greedy_answer(reference, generate)]
         assert answers(scheduler, generate) != answers(scheduler, plain)
 
 
@@ -103,7 +82,7 @@ def test_repetition_penalty_equals_transformers_in_any_batch(
         Generate(prompt(seed + at, tokens), new, repetition_penalty=penalty)
         for at, (tokens, new, penalty) in enumerate(asked)
     ]
-    assert answers(scheduler, *generates) == [penalised(reference, generate) for generate in generates]
+    assert answers(scheduler, *generates) == [greedy_answer(reference, generate) for generate in generates]
     assert_all_given_back(scheduler)
 
 
@@ -112,7 +91,7 @@ def test_repetition_penalty_equals_transformers_after_a_retraction(scheduler: Ar
     ids = [begin(scheduler, generate) for generate in generates]
     came = outcomes(scheduler, ids)
     assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
-    assert [came[request_id][0] for request_id in ids] == [penalised(reference, generate) for generate in generates]
+    assert [came[request_id][0] for request_id in ids] == [greedy_answer(reference, generate) for generate in generates]
     assert_all_given_back(scheduler)
 
 
@@ -151,22 +130,30 @@ def test_a_greedy_request_beside_seeded_ones_stays_greedy(scheduler: Ar) -> None
 def test_without_a_seed_tokens_and_logits_are_bit_identical_to_upstreams_own_worker(
     scheduler: Ar, runner: Recording
 ) -> None:
-    """One run through our runner, one through the worker that upstream would call; both from one random state."""
+    """One batch through our runner, one through the worker that upstream would call; both from one random state."""
     asked = [
         Generate(prompt(90 + at, 15 + 20 * at), 15, temperature=at / 2, top_p=1 - at / 10, top_k=50) for at in range(4)
     ]
-    upstream = scheduler._engine._scheduler  # type: ignore[attr-defined]  # nothing else can leave our runner out
+    engine = scheduler._engine  # driven from here while its thread sleeps, so that both batches are made alike
+    upstream = engine._scheduler  # type: ignore[attr-defined]
     ours = upstream.model_worker
-    runs = []
+    runs: list[tuple[list[list[int]], list[torch.Tensor]]] = []
     for worker in (ours, upstream.tp_worker):
         upstream.model_worker = worker
         upstream.flush_cache()
         torch.manual_seed(4)
         runner.logits.clear()
-        tokens = [answers(scheduler, generate) for generate in asked]
-        runs.append((tokens, list(runner.logits)))
+        for at, generate in enumerate(asked):
+            engine.add(f"{len(runs)}-{at}", generate)
+        tokens: dict[str, list[int]] = {f"{len(runs)}-{at}": [] for at in range(len(asked))}
+        while not engine.is_idle():
+            for output in engine.step():
+                tokens[output.request_id] += output.items
+        runs.append((list(tokens.values()), list(runner.logits)))
     upstream.model_worker = ours
-    (our_tokens, our_logits), (tokens, logits) = runs
-    assert our_tokens == tokens
-    assert len(our_logits) == len(logits) > 60
+    (our_tokens, our_logits), (tokens_, logits) = runs
+    assert our_tokens == tokens_
+    assert [len(answer) for answer in our_tokens] == [15] * 4
+    assert max(len(step) for step in logits) == 4, "no batch of four was made"
+    assert len(our_logits) == len(logits)
     assert all(torch.equal(a, b) for a, b in zip(our_logits, logits, strict=True))
