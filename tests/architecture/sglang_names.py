@@ -135,6 +135,9 @@ KEYWORDS = {
 # Attributes of ours on a class of upstream's.
 OURS = {
     "Scheduler.__init__",
+    "Scheduler._can_look_ahead",
+    "Scheduler._process_launched",
+    "Scheduler._without",
     "Scheduler.collector",
     "Scheduler.end_failed",
     "Scheduler.failures",

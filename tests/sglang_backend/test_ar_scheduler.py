@@ -191,6 +191,18 @@ def test_a_request_over_the_queue_limit_is_refused_with_the_numbers(scheduler: A
     assert_all_given_back(scheduler)
 
 
+def test_token_ids_outside_the_vocabulary_are_refused_with_the_numbers_and_cost_no_neighbour(
+    scheduler: Ar, tokenizer: Any
+) -> None:
+    other = ask(scheduler, prompt(tokenizer, QUESTIONS[0]), tokens=6, stop_ids=())
+    wrong = ask(scheduler, [5, 49_152], tokens=4)
+    came = outcomes(scheduler, [other, wrong])
+    end = came[wrong][1]
+    assert isinstance(end, Failed)
+    assert "token ids go from 5 to 49152, expected 0 to 49151" in end.error
+    assert len(came[other][0]) == 6
+
+
 def test_a_conversation_that_cannot_become_a_prompt_fails_alone(scheduler: Ar, tokenizer: Any) -> None:
     other = ask(scheduler, prompt(tokenizer, QUESTIONS[0]), tokens=6, stop_ids=())
     broken = new_id()

@@ -45,9 +45,8 @@ def test_a_pass_that_does_not_call_the_language_model_is_refused() -> None:
 
 def test_sizes_are_read_from_the_language_model_inside_and_are_none_for_other_models() -> None:
     inside = LanguageModel()
-    for model in (SimpleNamespace(model=inside), SimpleNamespace(thinker=SimpleNamespace(model=inside))):
+    for model in (torch.nn.Sequential(inside), torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(inside))):
         inputs = find_inputs(model)
         assert inputs is not None
         assert inputs.sizes == EmbeddingSizes(hidden=4, deepstack_layers=3, positions=32)
-    assert find_inputs(SimpleNamespace(model=torch.nn.Linear(2, 2))) is None
     assert find_inputs(torch.nn.Linear(2, 2)) is None

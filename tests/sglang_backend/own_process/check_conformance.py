@@ -16,7 +16,7 @@ from tests.support.tiny_llama import VOCABULARY, tiny_llama, tiny_scheduler
 from voice_runtime.errors import RequestError
 from voice_runtime.runner.generate import Generate
 from voice_runtime.schedulers.ar import ArScheduler
-from voice_runtime.schedulers.messages import Chunk, Finished, NewRequest, StreamChunk, StreamDone
+from voice_runtime.schedulers.messages import Chunk, Failed, Finished, NewRequest, StreamChunk, StreamDone
 
 
 class InTurn:
@@ -138,6 +138,23 @@ def test_a_thousand_aborts_that_race_with_ends_leave_every_page_whole_and_no_con
     ends = race(scheduler, f"{prefix}-many", 100)
     assert engine_containers(scheduler) == before
     assert min(ends["Aborted"], ends["Finished"]) >= 100, f"{ends}: there was no race"
+
+
+def test_an_end_that_upstream_brings_unasked_fails_its_request(scheduler: AnyScheduler, prefix: str) -> None:
+    """As when upstream refuses a request: here an abort reaches it past our own."""
+    from voice_runtime.sglang_backend.convert import abort_of
+
+    heard = Heard(scheduler)
+    long = Generate([1, 2, 3], 100)
+    scheduler.inbox.put(NewRequest(prefix, "talk"))
+    scheduler.inbox.put(StreamChunk(prefix, long))
+    assert isinstance(heard.take(), Chunk)
+    engine = scheduler._engine  # type: ignore[attr-defined]
+    engine._inputs.append(abort_of(engine._keys[prefix]))
+    heard.until_ended([prefix])
+    end = heard.ends[prefix]
+    assert isinstance(end, Failed)
+    assert "refused by the engine" in end.error
 
 
 @pytest.mark.soak
