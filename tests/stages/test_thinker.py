@@ -81,3 +81,8 @@ def test_a_single_message_that_is_too_long_keeps_its_end(
     request = build(Prompt([Message("user", "word " * 5_000 + "What is it?")]))
     assert len(request.ids) + request.max_new_tokens <= ROOM_TOKENS
     assert "What is it?" in decoded(tokenizer, request)
+
+
+def test_a_prompts_seed_reaches_the_generation_and_none_stays_none(build: Callable[[Prompt], Generate]) -> None:
+    assert build(Prompt([Message("user", "Hi")], seed=7)).seed == 7
+    assert build(Prompt([Message("user", "Hi")])).seed is None

@@ -35,9 +35,10 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, tag=True):
-    """The conversation so far; the last message is the caller's."""
+    """The conversation so far; the last message is the caller's. seed: of the drawing, when the thinker draws."""
 
     messages: list[Message]
+    seed: int | None = None
 
 
 class Opening(msgspec.Struct, frozen=True, tag=True):

@@ -45,6 +45,7 @@ class ThinkerSettings(StageSettings, frozen=True, tag="thinker.sglang", kw_only=
     stop_ids: tuple[Annotated[int, Meta(ge=0)], ...]
     max_new_tokens: Annotated[int, Meta(ge=1)] = 96
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    top_k: Annotated[int, Meta(ge=1)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     repetition_penalty: Annotated[float, Meta(gt=0, le=2)] = 1.0
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
@@ -100,8 +101,10 @@ class RequestBuilder:
             max_new_tokens=self._settings.max_new_tokens,
             stop_ids=self._settings.stop_ids,
             temperature=self._settings.temperature,
+            top_k=self._settings.top_k,
             top_p=self._settings.top_p,
             repetition_penalty=self._settings.repetition_penalty,
+            seed=prompt.seed,
         )
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
