@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.ar import Ar, assert_all_given_back, begin, new_id, outcomes, take
 from voice_runtime import assets
-from voice_runtime.errors import UnsupportedError
+from voice_runtime.errors import ConfigError, UnsupportedError
 from voice_runtime.runner.generate import Generate
 from voice_runtime.schedulers.messages import (
     Aborted,
@@ -221,6 +221,11 @@ def test_a_chunk_for_a_request_with_a_whole_prompt_fails_that_request_alone(sche
     assert isinstance(came[request_id][1], Failed)
     assert len(came[other][0]) == 6
     assert_all_given_back(scheduler)
+
+
+def test_a_dtype_that_is_not_served_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match="dtype is 'int8'"):
+        EngineSettings(model=tmp_path, dtype="int8")
 
 
 def test_overlap_scheduling_is_refused_with_the_reason(tmp_path: Any) -> None:

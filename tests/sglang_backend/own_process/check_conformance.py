@@ -157,6 +157,17 @@ def test_an_end_that_upstream_brings_unasked_fails_its_request(scheduler: AnySch
     assert "refused by the engine" in end.error
 
 
+def test_a_request_that_upstream_does_not_know_is_given_up_with_an_error(scheduler: AnyScheduler) -> None:
+    """As if upstream had lost it: what was to tell upstream of it is dropped."""
+    idle(scheduler)
+    engine = scheduler._engine  # type: ignore[attr-defined]  # driven from here while its thread sleeps
+    engine.add("lost", Generate([1, 2, 3], 4))
+    engine._inputs.clear()
+    [end] = engine.step()
+    assert (end.request_id, end.finish_reason, end.error) == ("lost", "error", "the engine has lost the request")
+    assert engine.is_idle()
+
+
 @pytest.mark.soak
 def test_twenty_thousand_aborts_leave_no_container_larger(scheduler: AnyScheduler, prefix: str) -> None:
     """Aborted while expected, waiting, in prefill or decoding, as it comes."""
