@@ -44,6 +44,7 @@ format: $(DEV_READY)
 
 bench: $(DEV_READY)
 	$(BIN)/python -m benchmarks.turn_latency
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.schedulers
 
 clean:
 	rm -rf $(VENV)

@@ -138,6 +138,7 @@ OURS = {
     "Scheduler._can_look_ahead",
     "Scheduler._process_launched",
     "Scheduler._without",
+    "Scheduler.choose",
     "Scheduler.collector",
     "Scheduler.end_failed",
     "Scheduler.failures",

@@ -94,8 +94,9 @@ def test_a_row_without_a_seed_draws_the_same_in_two_processes_by_its_request_id(
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("min_p", 0.1), ("seed", -1), ("seed", 2**63), ("temperature", -0.1), ("top_p", 0.0), ("top_k", 0),
+     ("top_k", 2.5), ("max_new_tokens", 2.5),
      ("repetition_penalty", 0.0)],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(setting: str, value: float) -> None:
     with pytest.raises(RequestError, match=f"{setting} is {value}"):
-        Generate([1], 1, **{setting: value})  # type: ignore[arg-type]
+        Generate(**{"ids": [1], "max_new_tokens": 1, setting: value})  # type: ignore[arg-type]

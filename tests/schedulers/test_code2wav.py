@@ -243,6 +243,7 @@ def test_a_reply_more_than_there_are_slots_is_refused_with_the_numbers() -> None
     [
         (np.zeros((2, BOOKS + 1), np.int64), r"codes have shape \(2, 3\), expected \(frames, 2\)"),
         (np.full((2, BOOKS), CODES), "codes go from 20 to 20, expected 0 to 19"),
+        (np.full((2, BOOKS), 1.5), "codes are float64, expected whole numbers"),
         (np.full((2, BOOKS), -1), "codes go from -1 to -1, expected 0 to 19"),
         (random_codes(1, 101), "101 frames wait to be decoded, limit 100"),
     ],
@@ -286,6 +287,88 @@ def test_a_batch_that_cannot_be_decoded_fails_its_requests_and_nothing_else() ->
     assert Failed("bad", "ArithmeticError: 13") in came
     assert_allclose(sound_of(came, "good"), offline(codes), atol=1e-6)
     assert held(scheduler) == IDLE
+
+
+class Faltering(Plain):
+    """Cannot make anything of its `at`-th sound."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def sound(self, samples: Samples, start: int) -> Sound:
+        self._left -= 1
+        if self._left == 0:
+            raise ArithmeticError("no sound")
+        return super().sound(samples, start)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])  # 3: the flush's
+def test_a_sound_that_cannot_be_wrapped_fails_its_reply_once_and_alone(at: int) -> None:
+    scheduler: Scheduler = Code2WavScheduler(
+        TinyVocoder(), lambda payload: Faltering(at) if payload == "bad" else Plain(), Code2WavSettings(ramp=(2,))
+    )
+    codes = random_codes(1, 4)
+    for request_id in ("bad", "good"):
+        for message in (NewRequest(request_id, request_id), StreamChunk(request_id, codes), StreamDone(request_id)):
+            scheduler.inbox.put(message)
+    came = drain(scheduler)
+    assert [m for m in came if m.request_id == "bad" and not isinstance(m, Chunk)] == [
+        Failed("bad", "ArithmeticError: no sound")
+    ]
+    assert_allclose(sound_of(came, "good"), offline(codes), atol=1e-6)
+    assert held(scheduler) == IDLE
+
+
+class BadReset(TinyVocoder):
+    def reset(self, state: State, mask: Rows) -> None:
+        raise ArithmeticError("reset")
+
+
+def test_a_reset_that_raises_ends_the_scheduler_with_an_end_for_everybody() -> None:
+    """Its rows cannot be trusted any more: the worker starts anew."""
+    scheduler = build(BadReset())
+    scheduler.start()
+    for request_id in "abc":
+        scheduler.inbox.put(NewRequest(request_id, "reply"))
+        scheduler.inbox.put(StreamChunk(request_id, random_codes(1, 3)))
+    scheduler.inbox.put(StreamDone("a"))
+    ends = [message.request_id for message in scheduler.outbox if not isinstance(message, Chunk)]
+    scheduler.stop()
+    assert sorted(ends) == ["a", "b", "c"]
+
+
+def test_codes_after_the_end_of_their_reply_fail_it() -> None:
+    scheduler = build(ramp=(4,))
+    scheduler.inbox.put(NewRequest("a", "reply"))
+    scheduler.inbox.put(StreamChunk("a", random_codes(1, 9)))
+    scheduler.inbox.put(StreamDone("a"))
+    scheduler.inbox.put(StreamChunk("a", random_codes(1, 1)))
+    assert drain(scheduler)[-1] == Failed("a", "RequestError: codes came after the end of their reply")
+
+
+def test_waiting_frames_are_counted_over_all_pieces() -> None:
+    scheduler = build(most_frames=8, ramp=(8,))
+    scheduler.inbox.put(NewRequest("a", "reply"))
+    for _ in range(2):
+        scheduler.inbox.put(StreamChunk("a", random_codes(1, 4)))
+    scheduler.inbox.put(NewRequest("b", "reply"))
+    for _ in range(3):
+        scheduler.inbox.put(StreamChunk("b", random_codes(1, 3)))
+    came = drain(scheduler)
+    assert [m for m in came if isinstance(m, Failed)] == [
+        Failed("b", "RequestError: 9 frames wait to be decoded, limit 8")
+    ]
+    assert len(sound_of(came, "a")) == 8 * FRAME - DELAY
+
+
+def test_what_is_ready_is_decoded_without_another_message() -> None:
+    """A step that leaves frames ready does not wait for news before the next."""
+    scheduler = build(ramp=(1,))
+    scheduler.inbox.put(NewRequest("a", "reply"))
+    scheduler.inbox.put(StreamChunk("a", random_codes(1, 3)))
+    for _ in range(3):
+        scheduler.step()
+    assert scheduler._speaking["a"].offset == 3 * FRAME - DELAY
 
 
 class TrippingAtTheEnd(TinyVocoder):
@@ -349,7 +432,8 @@ def test_what_a_long_reply_holds_does_not_grow() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"slots": 0}, {"slots": True}, {"slots": 1.5}, {"ramp": ()}, {"ramp": (1, 0)}, {"ramp": (1, True)},
+    [{"ramp": None}, {"ramp": 5}, {"ramp": float("nan")}, {"most_frames": 4},
+     {"slots": 0}, {"slots": True}, {"slots": 1.5}, {"ramp": ()}, {"ramp": (1, 0)}, {"ramp": (1, True)},
      {"most_frames": -1}, {"most_frames": float("nan")}],
 )  # fmt: skip
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ def test_a_target_that_is_not_a_whole_number_of_at_least_one_is_refused(target: 
 
 @pytest.mark.parametrize("hold", [-0.001, math.nan, math.inf, -math.inf, True, "0.006", None])
 def test_a_hold_that_is_no_number_of_seconds_is_refused(hold: object) -> None:
-    with pytest.raises(ConfigError, match=r"gate max_hold_s is .*, expected seconds, 0 or more"):
+    with pytest.raises(ConfigError, match=r"gate max_hold_s is .*, expected seconds, 0 to 60"):
         BatchGate(max_hold_s=hold)  # type: ignore[arg-type]
 
 

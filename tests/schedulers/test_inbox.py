@@ -173,3 +173,69 @@ def test_only_live_requests_are_taken_and_an_abort_at_most_once_each(script: lis
     assert taken(inbox) == []
     assert len(aborts) == len(set(aborts))
     assert inbox.held() == {"inbox_messages": 0, "live_requests": 0}
+
+
+# Requests whose payload is still being made
+
+
+def test_what_comes_before_the_payload_is_taken_behind_it() -> None:
+    inbox: Inbox[str] = Inbox()
+    inbox.expect("a")
+    inbox.put(StreamChunk("a", "1"))
+    inbox.put(StreamDone("a"))
+    assert taken(inbox) == []
+    inbox.fulfil(NewRequest("a", "late"))
+    assert taken(inbox) == [NewRequest("a", "late"), StreamChunk("a", "1"), StreamDone("a")]
+
+
+def test_a_payload_that_comes_after_the_abort_is_dropped_taken_or_not() -> None:
+    inbox: Inbox[str] = Inbox()
+    inbox.expect("a")
+    inbox.abort("a")
+    assert taken(inbox) == [Abort("a")]
+    inbox.fulfil(NewRequest("a", ""))  # before it is settled
+    inbox.put(StreamChunk("a", "1"))
+    assert taken(inbox) == []
+    inbox.settle("a")
+    inbox.fulfil(NewRequest("a", ""))  # and after
+    assert taken(inbox) == []
+    assert inbox.held() == {"inbox_messages": 0, "live_requests": 0}
+
+
+def test_a_request_that_ends_while_its_payload_is_made_gives_its_places_back() -> None:
+    inbox: Inbox[str] = Inbox()
+    for request_id in "abc":
+        inbox.expect(request_id)
+        inbox.put(StreamChunk(request_id, "early"))
+    assert inbox.held()["inbox_messages"] == 6
+    inbox.settle("a")
+    inbox.abort("b")
+    assert taken(inbox) == [Abort("b")]
+    inbox.settle("b")
+    inbox.fulfil(NewRequest("c", ""))
+    assert len(taken(inbox)) == 2
+    inbox.settle("c")
+    assert inbox.held() == {"inbox_messages": 0, "live_requests": 0}
+
+
+def test_places_of_expected_payloads_and_early_items_are_kept_and_counted() -> None:
+    inbox: Inbox[str] = Inbox(limit=3)
+    inbox.expect("a")
+    inbox.put(StreamChunk("a", "1"))
+    inbox.put(StreamChunk("a", "2"))
+    with pytest.raises(QueueFullError, match="3 messages wait in the inbox, limit 3"):
+        inbox.put(StreamChunk("a", "3"))
+    with pytest.raises(QueueFullError, match="limit 3"):
+        inbox.expect("b")
+    inbox.fulfil(NewRequest("a", ""))
+    assert len(taken(inbox)) == 3
+
+
+def test_nothing_is_expected_once_the_inbox_is_closed_or_twice() -> None:
+    inbox: Inbox[str] = Inbox()
+    inbox.expect("a")
+    with pytest.raises(ValueError, match="live already"):
+        inbox.expect("a")
+    inbox.close()
+    with pytest.raises(QueueFullError, match="closed"):
+        inbox.expect("b")

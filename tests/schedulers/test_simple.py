@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voice_runtime.errors import QueueFullError
 from voice_runtime.schedulers.gate import BatchGate
 from voice_runtime.schedulers.messages import (
     Aborted,
@@ -22,6 +23,7 @@ from voice_runtime.schedulers.messages import (
     StreamChunk,
     StreamDone,
 )
+from voice_runtime.schedulers.outbox import Outbox
 from voice_runtime.schedulers.simple import OneShot, SimpleScheduler, Streamed
 
 Scheduler = SimpleScheduler[str, str]
@@ -467,3 +469,29 @@ def test_an_outbox_that_nobody_empties_ends_the_thread_in_order_with_all_it_coul
     messages = list(scheduler.outbox)
     assert len(messages) == 10_000
     assert set(messages) == {Chunk("a", "x")}
+
+
+def test_an_outbox_that_is_full_is_told_and_loses_no_end_in_silence() -> None:
+    scheduler: Scheduler = SimpleScheduler(OneShot(upper))
+    scheduler.outbox = Outbox(limit=1)
+    scheduler.outbox.put(Ledger("fill", {}))
+    scheduler.inbox.put(NewRequest("a", "x"))
+    with pytest.raises(QueueFullError):
+        scheduler.step()
+
+
+class EndsBadly(Echo):
+    @property
+    def ended(self) -> bool:
+        raise ValueError("ended badly")
+
+    @ended.setter
+    def ended(self, value: bool) -> None:
+        pass
+
+
+def test_a_stream_that_cannot_say_whether_it_ends_fails_alone() -> None:
+    scheduler: Scheduler = SimpleScheduler(Streamed(EndsBadly))
+    came = run(scheduler, NewRequest("a", "x"), StreamChunk("a", "y"))
+    assert came == [Chunk("a", "y"), Failed("a", "ValueError: ended badly")]
+    assert ledger(scheduler) == IDLE

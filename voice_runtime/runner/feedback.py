@@ -33,13 +33,14 @@ class CodecPrompt:
 class CodecModel(Protocol):
     """What the runner asks of a codec language model beside its forward pass.
 
-    books: codes a frame. hidden_size: width of its inputs.
+    books: codes a frame. codes: of each book. hidden_size: width of its inputs.
     feedback: its next inputs, float, shape (most positions of a batch, hidden): the model reads as many rows as the
         batch has positions, in place of token embeddings. last: which of them is each row's last, int64, shape (rows,).
     hidden: set by the forward pass: the last layer's output at each row's last position, shape (rows, hidden).
     """
 
     books: int
+    codes: int
     hidden_size: int
     feedback: torch.Tensor
     last: torch.Tensor
@@ -67,11 +68,22 @@ class FeedbackARModelRunner(ModelRunner):
         prompt = generate.conditioning
         if not isinstance(prompt, CodecPrompt):
             raise RequestError(f"conditioning is a {type(prompt).__name__}, expected a CodecPrompt")
+        model = self._model
         positions = len(generate.ids) + generate.max_new_tokens - 1
-        expected = (positions, self._model.hidden_size), (len(generate.ids) - 1, self._model.books)
+        expected = (positions, model.hidden_size), (len(generate.ids) - 1, model.books)
         found = tuple(prompt.frames.shape), tuple(prompt.history.shape)
         if found != expected:
             raise RequestError(f"conditioning has shapes {found}, expected {expected}")
+        history = prompt.history
+        if history.dtype != torch.int64 or (history.numel() and not 0 <= history.min() <= history.max() < model.codes):
+            raise RequestError(
+                f"history holds {history.dtype} from {history.min()} to {history.max()}, "
+                f"expected torch.int64 from 0 to {model.codes - 1}"
+            )
+        if generate.repetition_penalty != 1:
+            raise RequestError(
+                f"repetition_penalty is {generate.repetition_penalty}, expected 1: the prompt ids are stand-ins"
+            )
 
     def outputs(self, request: Request, start: int, ids: Sequence[int]) -> Sequence[Any]:
         """The frames of these `ids`: each a tuple of `books` codes."""

@@ -11,7 +11,8 @@ from voice_runtime.errors import RequestError
 class Generate:
     """One generation.
 
-    ids: prompt token ids. stop_ids: token ids that end the answer and are not part of it.
+    ids: prompt token ids. stop_ids: token ids that end the answer, as the model's own end of sequence does; whichever
+        ended it is not part of it.
     temperature: 0 is greedy. top_k: most likely tokens to draw from, None: all. top_p: their probability in all.
     min_p: refused unless 0, since seeded drawing has no such rule and any batch may come to hold a seed.
     repetition_penalty: as Hugging Face's RepetitionPenaltyLogitsProcessor, over prompt and answer; 1 is none.
@@ -35,6 +36,10 @@ class Generate:
     conditioning: Any = None
 
     def __post_init__(self) -> None:
+        for field in ("max_new_tokens", "seed", "top_k"):
+            whole = getattr(self, field)
+            if type(whole) is not int and (whole is not None or field == "max_new_tokens"):
+                raise RequestError(f"{field} is {whole!r}, expected a whole number")
         if self.min_p != 0:
             raise RequestError(f"min_p is {self.min_p}, expected 0: seeded drawing does not know it")
         if self.seed is not None and not 0 <= self.seed < 2**63:

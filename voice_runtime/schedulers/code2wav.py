@@ -96,9 +96,13 @@ class Code2WavSettings:
     most_frames: int = 6_000
 
     def __post_init__(self) -> None:
-        for name, values in {"slots": [self.slots], "ramp": list(self.ramp), "most_frames": [self.most_frames]}.items():
+        if not isinstance(self.ramp, list | tuple):
+            raise ConfigError(f"ramp is {self.ramp!r}, expected whole numbers of at least 1")
+        for name, values in {"slots": [self.slots], "ramp": self.ramp, "most_frames": [self.most_frames]}.items():
             if not values or any(type(value) is not int or value < 1 for value in values):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}, expected whole numbers of at least 1")
+        if self.most_frames < max(self.ramp):
+            raise ConfigError(f"most_frames is {self.most_frames}, expected at least the ramp's {max(self.ramp)}")
 
 
 @dataclass(slots=True)
@@ -208,8 +212,12 @@ class Code2WavScheduler(Generic[P, R]):
         )
 
     def _accumulate(self, speaking: _Speaking[P, R], item: P) -> None:
+        if speaking.done:
+            raise RequestError("codes came after the end of their reply")
         codes = speaking.reply.codes(item)
         vocoder = self._vocoder
+        if codes.dtype.kind not in "iu":
+            raise RequestError(f"codes are {codes.dtype}, expected whole numbers")
         if codes.ndim != 2 or codes.shape[1] != vocoder.books:
             raise RequestError(f"codes have shape {codes.shape}, expected (frames, {vocoder.books})")
         if codes.size and not 0 <= codes.min() <= codes.max() < vocoder.codebook_size:
@@ -296,11 +304,11 @@ class Code2WavScheduler(Generic[P, R]):
     def _end(self, ended: Ended[R]) -> None:
         """The one way out for a request: finished, failed and aborted all pass here."""
         speaking = self._speaking.pop(ended.request_id, None)
+        self.inbox.settle(ended.request_id)
+        self.outbox.put(ended)
         if speaking is not None:
             self._vocoder.reset(self._state, self._mask([speaking]))
             self._free.append(speaking.slot)
-        self.inbox.settle(ended.request_id)
-        self.outbox.put(ended)
 
     def _held(self) -> dict[str, int]:
         return {

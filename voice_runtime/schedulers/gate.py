@@ -1,9 +1,10 @@
 """When a small batch is worth a short wait. A pure decision: no clock, no queue."""
 
-import math
 from dataclasses import dataclass
 
 from voice_runtime.errors import ConfigError
+
+MOST_HOLD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class BatchGate:
     def __post_init__(self) -> None:
         if type(self.target) is not int or self.target < 1:
             raise ConfigError(f"gate target is {self.target!r}, expected a whole number of at least 1")
-        if type(self.max_hold_s) not in (int, float) or not 0 <= self.max_hold_s < math.inf:
-            raise ConfigError(f"gate max_hold_s is {self.max_hold_s!r}, expected seconds, 0 or more")
+        if type(self.max_hold_s) not in (int, float) or not 0 <= self.max_hold_s <= MOST_HOLD_S:
+            raise ConfigError(f"gate max_hold_s is {self.max_hold_s!r}, expected seconds, 0 to {MOST_HOLD_S:.0f}")
 
     def hold_s(self, *, waiting: int, building: int, oldest_wait_s: float) -> float:
         """Seconds to wait for company before running the batch; 0 means run now.

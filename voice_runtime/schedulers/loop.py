@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from voice_runtime.errors import QueueFullError
 from voice_runtime.schedulers.inbox import Inbox
 from voice_runtime.schedulers.messages import Aborted, Ended, Failed, describe
 from voice_runtime.schedulers.outbox import Outbox
@@ -54,10 +53,9 @@ class Loop:
     def stop(self) -> None:
         """End the thread after its current step; what is live is drained and the outbox closed."""
         self._inbox.close()
-        if self._thread.ident is None:
-            self._abort_all()
-        else:
+        if self._thread.ident is not None:
             self._thread.join()
+        self._abort_all()  # what was put before the thread had opened, or after it had failed
         self._outbox.close()
 
     def _run(self) -> None:
@@ -83,10 +81,10 @@ class Loop:
             self._end(Aborted(request_id))
 
     def _fail_all(self, error: str) -> None:
-        try:
-            for request_id in self._inbox.live_requests():
+        self._inbox.close()
+        for request_id in self._inbox.live_requests():
+            try:
                 self._end(Failed(request_id, error))
-        except QueueFullError as full:
-            logger.error("the requests that were live get no end: %s", full)
-        finally:
-            self._outbox.close()
+            except Exception:
+                logger.exception("request %s may get no end", request_id)
+        self._outbox.close()

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar, assert_never
@@ -75,6 +75,13 @@ class Streamed(Generic[P, R]):
 
 
 @dataclass(frozen=True, slots=True)
+class _Broken:
+    """Why a batch gives no more results."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Waiting(Generic[P]):
     request_id: str
     payload: P
@@ -127,7 +134,7 @@ class SimpleScheduler(Generic[P, R]):
             case NewRequest(request_id, payload):
                 self._begin(request_id, payload, arrived_s)
             case StreamChunk(request_id, item):
-                if self._emit(request_id, lambda stream: stream.push(item)) and self._streams[request_id].ended:
+                if self._emit(request_id, lambda stream: stream.push(item)):
                     self._finish(request_id)
             case StreamDone(request_id):
                 self._finish(request_id)
@@ -149,20 +156,21 @@ class SimpleScheduler(Generic[P, R]):
         except Exception as error:
             self._end(Failed(request_id, describe(error)))
 
-    def _emit(self, request_id: str, results: Callable[[ItemStream[P, R]], Iterable[R]]) -> bool:
-        """Put what an item brings into the outbox; False when that has failed the request."""
+    def _emit(self, request_id: str, results: Callable[[ItemStream[P, R]], Iterable[R]]) -> bool | None:
+        """Put what an item brings into the outbox. Returns whether the request wants no more; None: it has failed."""
         try:
             if isinstance(self._work, OneShot):
                 raise RequestError("an item or its end came, expected a request of one payload")
-            for result in results(self._streams[request_id]):
+            stream = self._streams[request_id]
+            for result in results(stream):
                 self.outbox.put(Chunk(request_id, result))
+            return stream.ended
         except Exception as error:
             self._end(Failed(request_id, describe(error)))
-            return False
-        return True
+            return None
 
     def _finish(self, request_id: str) -> None:
-        if self._emit(request_id, lambda stream: stream.close()):
+        if self._emit(request_id, lambda stream: stream.close()) is not None:
             self._end(Finished(request_id))
 
     def _hold_s(self) -> float:
@@ -178,20 +186,31 @@ class SimpleScheduler(Generic[P, R]):
         assert isinstance(self._work, OneShot)
         size = self._work.gate.target if self._work.batch_compute_fn is not None else 1
         batch = [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
+        metrics = {"batch": len(batch)} if len(batch) > 1 else {}
         todo = deque(batch)
+        for result in self._guarded([request.payload for request in batch]):
+            if isinstance(result, _Broken):
+                for request in todo:
+                    self._end(Failed(request.request_id, result.error))
+                return
+            request_id = todo.popleft().request_id
+            self._end(
+                Failed(request_id, describe(result))
+                if isinstance(result, Exception)
+                else Finished(request_id, result, metrics)
+            )
+
+    def _guarded(self, payloads: list[P]) -> Iterator[R | Exception | _Broken]:
+        """The batch's results as they come; when there are no more of them, what broke it."""
+        given = 0
         try:
-            for result in self._results([request.payload for request in batch]):
-                request_id = todo.popleft().request_id
-                self._end(
-                    Failed(request_id, describe(result))
-                    if isinstance(result, Exception)
-                    else Finished(request_id, result, {"batch": len(batch)} if len(batch) > 1 else {})
-                )
-            if todo:
-                raise ValueError(f"batch function gave {len(batch) - len(todo)} results for {len(batch)} requests")
+            for result in self._results(payloads):
+                given += 1
+                yield result
+            if given < len(payloads):
+                raise ValueError(f"batch function gave {given} results for {len(payloads)} requests")
         except Exception as error:
-            for request in todo:
-                self._end(Failed(request.request_id, describe(error)))
+            yield _Broken(describe(error))
 
     def _results(self, payloads: list[P]) -> Iterable[R | Exception]:
         assert isinstance(self._work, OneShot)

@@ -30,6 +30,7 @@ class CodecLanguageModel(nn.Module):
         super().__init__()
         sizes = CodecLMConfig(**config.codec)
         self.books = sizes.books
+        self.codes = sizes.codes
         self.hidden_size = sizes.width
         self.lm = CodecLM(sizes)
         self.attention = nn.ModuleList(

@@ -216,7 +216,8 @@ class SglangEngine:
             error = live.error or f"refused by the engine: {output.error or 'no reason given'}"
             return Tokens(live.request_id, (), "error", error)
         items = self._runner.outputs(request, start, ids)
-        if ids and ids[-1] in live.generate.stop_ids:
+        # Upstream's reason is "length" when the last token there may be is a stop token.
+        if output.finish_reason == "stop" or (ids and ids[-1] in live.generate.stop_ids):
             items = items[:-1]
         metrics = {
             "prompt_tokens": len(live.generate.ids),

@@ -21,7 +21,7 @@ class LookAheadScheduler(QueueScheduler):
     def round(self, received: list[object]) -> list[Tokens]:
         self.process_input_requests(received)
         outputs = [] if not received and self._can_look_ahead() else self._process_launched()
-        batch = self.get_next_batch_to_run()
+        batch = self.choose(received)
         self.cur_batch = batch
         launched = (batch.copy(), self.run_batch(batch)) if batch else None
         if batch or self.launched is not None:
@@ -39,7 +39,8 @@ class LookAheadScheduler(QueueScheduler):
 
         Otherwise it falls back to the synchronous order: while a request waits or a prompt is in chunks, since
         upstream counts positions of a mixed batch from `output_ids`, which would be one token short; while a pool is
-        so full that a row could be retracted with its result pending; and while drawing reads the answer so far.
+        so full that a row could be retracted with its result pending; while drawing reads the answer so far; and when
+        a row has all its tokens, since there is no input for one more.
         """
         rows = self.our_worker.rows
         room = self.token_to_kv_pool_allocator.available_size() + self.tree_cache.evictable_size()
@@ -48,6 +49,7 @@ class LookAheadScheduler(QueueScheduler):
             and self.our_worker.all_drew
             and self.our_runner.live == len(rows) <= room
             and not any(self.our_runner.reads_history(row.request) for row in rows)
+            and all(len(row.request.sampled) < row.request.generate.max_new_tokens for row in rows)
         )
 
     def _process_launched(self) -> list[Tokens]:

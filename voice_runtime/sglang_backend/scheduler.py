@@ -102,13 +102,25 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
                 self.abort_request(AbortReq(rid=row.request.key))
         self.failures.clear()
 
+    def choose(self, received: list[object]) -> Any:
+        """Upstream's next batch, without what was to be aborted.
+
+        Choosing may retract a request of a full pool into the waiting queue; the mark of an abort would be looked at
+        only after its next prefill, which waits for room. Asked for again, the abort takes it out of the queue.
+        """
+        batch = self.get_next_batch_to_run()
+        for abort in received:
+            if isinstance(abort, AbortReq):
+                self.abort_request(abort)
+        return batch
+
     def round(self, received: list[object]) -> list[Tokens]:
         """One turn of upstream's normal event loop: receive, choose a batch, run it, process the result.
 
         Source: Scheduler.event_loop_normal.
         """
         self.process_input_requests(received)
-        batch = self.get_next_batch_to_run()
+        batch = self.choose(received)
         self.cur_batch = batch
         if batch:
             result = self.run_batch(batch)

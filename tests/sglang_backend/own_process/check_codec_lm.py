@@ -1,7 +1,9 @@
 """FeedbackARModelRunner on a tiny codec language model, served by SGLang's real scheduler."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -229,6 +231,34 @@ def test_conditioning_of_the_wrong_shape_is_refused_with_found_and_expected(sche
     assert "(4, 32)" in end.error
     assert "(5, 32)" in end.error
     assert ledger(scheduler)["kv_available"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda history: history.index_fill(1, torch.tensor([1]), SIZES.codes), "history holds torch.int64 from"),
+        (lambda history: history - SIZES.codes, "history holds torch.int64 from -"),
+        (lambda history: history.float(), "history holds torch.float32"),
+    ],
+)
+def test_a_history_that_is_no_codes_is_refused_and_costs_no_neighbour(
+    scheduler: Ar, network: CodecLM, change: Any, error: str
+) -> None:
+    good, bad = speech(170, 4, 8), speech(171, 4, 8)
+    wrong = replace(bad, conditioning=CodecPrompt(bad.conditioning.frames, change(bad.conditioning.history)))
+    ids = [begin(scheduler, good), begin(scheduler, wrong)]
+    came = outcomes(scheduler, ids)
+    end = came[ids[1]][1]
+    assert isinstance(end, Failed)
+    assert error in end.error
+    assert came[ids[0]][0] == plain_loop(network, good)
+
+
+def test_a_repetition_penalty_over_stand_ins_is_refused(scheduler: Ar) -> None:
+    request_id = begin(scheduler, speech(172, 4, 8, repetition_penalty=1.2))
+    _, end = outcomes(scheduler, [request_id])[request_id]
+    assert isinstance(end, Failed)
+    assert "repetition_penalty is 1.2, expected 1" in end.error
 
 
 def test_frames_come_out_one_by_one(scheduler: Ar) -> None:

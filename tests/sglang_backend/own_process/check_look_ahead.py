@@ -17,9 +17,14 @@ from voice_runtime.schedulers.messages import Aborted, Failed, Finished
 
 
 class Tripping(ModelRunner):
-    """Cannot run a batch in which a request of `trip` prompt tokens has drawn five tokens."""
+    """Cannot run a batch in which a request of `trip` prompt tokens has drawn five tokens, nor read one of `lost`."""
 
     trip = 0
+    lost = 0
+
+    def before_prefill(self, batch: Batch) -> None:
+        if any(len(row.request.generate.ids) == self.lost for row in batch.rows):
+            raise ArithmeticError("told to trip")
 
     def before_decode(self, batch: Batch) -> None:
         for row in batch.rows:
@@ -138,3 +143,18 @@ def test_a_failing_step_does_not_fail_a_request_that_ended_in_the_step_before(
     assert isinstance(came[ids[0]][1], Finished)
     assert came[ids[0]][0] == greedy_answer(reference, ended)
     assert_all_given_back(scheduler)
+
+
+def test_pages_of_a_batch_that_failed_are_not_read_by_an_equal_prompt(
+    scheduler: Ar, runner: Tripping, reference: Any
+) -> None:
+    generate = Generate(prompt(77, 21), 6)
+    runner.lost = 21
+    broken = begin(scheduler, generate)
+    assert isinstance(outcomes(scheduler, [broken])[broken][1], Failed)
+    runner.lost = 0
+    again = begin(scheduler, generate)
+    tokens, end = outcomes(scheduler, [again])[again]
+    assert isinstance(end, Finished)
+    assert end.metrics["cached_tokens"] == 0
+    assert tokens == greedy_answer(reference, generate)

@@ -127,6 +127,39 @@ def test_a_greedy_request_beside_seeded_ones_stays_greedy(scheduler: Ar) -> None
     assert answers(scheduler, drawn(1), greedy, drawn(2))[1] == alone
 
 
+def test_an_abort_in_the_round_of_its_retraction_takes_effect_at_once(scheduler: Ar) -> None:
+    """A first run tells in which step which request is retracted; in the second it is aborted just then."""
+    engine = scheduler._engine  # driven from here while its thread sleeps
+    upstream = engine._scheduler  # type: ignore[attr-defined]
+
+    def run(name: str, abort_step: int = -1, victim: str = "") -> tuple[tuple[int, str], dict[str, int]]:
+        upstream.flush_cache()
+        for at in range(6):
+            engine.add(f"{name}{at}", Generate(prompt(40 + at, 20), 95))
+        step, retracted, ended = 0, (-1, ""), {}
+        while not engine.is_idle():
+            if step == abort_step:
+                engine.abort(f"{name}{victim}")
+            for output in engine.step():
+                if output.finish_reason is not None:
+                    ended[output.request_id.removeprefix(name)] = step
+            thrown_out = [
+                engine._live[req.rid].request_id  # type: ignore[attr-defined]
+                for req in upstream.waiting_queue
+                if req.retraction_count
+            ]
+            if thrown_out and retracted[0] < 0:
+                retracted = step, thrown_out[0].removeprefix(name)
+            step += 1
+        return retracted, ended
+
+    (step, victim), _ = run("first")
+    assert step > 0
+    _, ended = run("again", step, victim)
+    assert ended[victim] - step < 5
+    assert_all_given_back(scheduler)
+
+
 def test_without_a_seed_tokens_and_logits_are_bit_identical_to_upstreams_own_worker(
     scheduler: Ar, runner: Recording
 ) -> None:
