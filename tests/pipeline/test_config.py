@@ -79,7 +79,7 @@ def test_the_judge_of_turns_may_be_left_out(tmp_path: Path) -> None:
     [
         ('name = "p"', 'name = "p"\nnmae = "q"', "unknown field `nmae`"),
         ('recognise = "asr"', 'recognise = "asr"\nlead = 1', "unknown field `lead` - at `$.session`"),
-        ('worker = "thinker"', 'worker = "thinker"\ntop_k = 1', "unknown field `top_k`"),
+        ('worker = "thinker"', 'worker = "thinker"\ntop_q = 1', "unknown field `top_q`"),
         ("[stages.asr]", "[session.turn]\nonset = 1\n[stages.asr]", "unknown field `onset` - at `$.session.turn`"),
         ('kind = "asr.moonshine"', 'kind = "asr.whisper"', "Invalid value 'asr.whisper'"),
         ('kind = "asr.moonshine"', "", "missing required field `kind`"),
