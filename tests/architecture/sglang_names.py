@@ -145,6 +145,7 @@ OURS = {
     "Scheduler.on_failure",
     "Scheduler.our_runner",
     "Scheduler.our_worker",
+    "Scheduler.rest",
     "Scheduler.round",
 }
 

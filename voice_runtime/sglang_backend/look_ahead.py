@@ -27,7 +27,7 @@ class LookAheadScheduler(QueueScheduler):
         if batch or self.launched is not None:
             outputs += self._process_launched()
         else:
-            self.on_idle()
+            self.rest()
         self.last_batch = batch
         ended = {output.request_id for output in outputs if output.finish_reason is not None}
         self.end_failed(but=ended)

@@ -102,6 +102,11 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
                 self.abort_request(AbortReq(rid=row.request.key))
         self.failures.clear()
 
+    def rest(self) -> None:
+        """There is no batch: upstream does its housekeeping, and nothing of the last one is kept."""
+        self.our_worker.rows = ()
+        self.on_idle()
+
     def choose(self, received: list[object]) -> Any:
         """Upstream's next batch, without what was to be aborted.
 
@@ -127,6 +132,6 @@ class QueueScheduler(Scheduler):  # type: ignore[misc]  # upstream is untyped he
             self.end_failed()
             self.process_batch_result(batch, result)
         else:
-            self.on_idle()
+            self.rest()
         self.last_batch = batch
         return self.collector.take()
