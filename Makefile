@@ -10,10 +10,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 HOST ?= 127.0.0.1
 PORT ?= 8000
 PIPELINE ?=
+# Where `make voice` keeps speech and checkpoints, about 3 GB.
+WORK ?= build/voice
 READY := $(VENV)/.ready
 DEV_READY := $(VENV)/.dev-ready
 
-.PHONY: setup run test test-data soak check format bench clean
+.PHONY: setup run test test-data soak check format bench voice clean
 
 setup: $(READY)
 
@@ -27,7 +29,7 @@ test: $(DEV_READY)
 test-data:
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-		flite festival festvox-kallpc16k espeak-ng pocketsphinx-testdata chromium >/dev/null
+		flite festival festvox-kallpc16k espeak-ng pocketsphinx-testdata chromium bible-kjv >/dev/null
 
 soak: $(DEV_READY)
 	$(BIN)/python -m pytest -m soak -s
@@ -45,6 +47,22 @@ format: $(DEV_READY)
 bench: $(DEV_READY)
 	$(BIN)/python -m benchmarks.turn_latency
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.schedulers
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.voice
+
+# Makes the weights in voice_runtime/weights/voice again, from text to figures. Hours; each step goes on where it stopped.
+voice: $(DEV_READY) requirements/training.txt
+	$(PIP) install --no-deps --quiet -r requirements/training.txt
+	mkdir -p $(WORK)
+	test -s $(WORK)/verses.txt || bible -f "Gen1:1-Rev22:21" </dev/null >$(WORK)/verses.txt
+	OMP_NUM_THREADS=1 $(BIN)/python -m training.text $(WORK) --part 0 --verses $(WORK)/verses.txt
+	OMP_NUM_THREADS=1 $(BIN)/python -m training.text $(WORK) --part 1 --verses $(WORK)/verses.txt
+	$(BIN)/python -m training.synthesise $(WORK)
+	$(BIN)/python -m training.quantise $(WORK)
+	OMP_NUM_THREADS=1 $(BIN)/python -m training.train_code2wav $(WORK)
+	OMP_NUM_THREADS=1 $(BIN)/python -m training.train_talker $(WORK)
+	$(BIN)/python -m training.export $(WORK)
+	$(BIN)/python -m training.evaluate $(WORK)
+	$(BIN)/python -m training.quality $(WORK)
 
 clean:
 	rm -rf $(VENV)

@@ -1,6 +1,6 @@
 """End of the caller's speech to the agent's first sample, over spoken turns, by stage.
 
-    python -m benchmarks.turn_latency [--turns 20] [--url ws://host:port] [--json]
+    python -m benchmarks.turn_latency [--turns 20] [--url ws://host:port] [--pipeline FILE] [--json]
 
 Without --url a private server is started. Every stage is also given as its share of the whole, which holds when the
 machine's speed does not. Callers are synthetic voices (see tests/support/speech.py); one call at a time.
@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import statistics
+from pathlib import Path
 from typing import Any
 
 from tests.support.questions import QUESTIONS, Question
@@ -35,9 +36,9 @@ async def one_turn(url: str, question: Question) -> dict[str, float]:
     return {"total": (first.at_s - voice_end_s) * 1000, **stages, "underruns": caller.loudspeaker.underruns}
 
 
-async def measure(turns: int, url: str | None) -> list[dict[str, float]]:
+async def measure(turns: int, url: str | None, pipeline: Path) -> list[dict[str, float]]:
     async with contextlib.AsyncExitStack() as stack:
-        address = await stack.enter_async_context(private_server(default_pipeline())) if url is None else url
+        address = await stack.enter_async_context(private_server(pipeline)) if url is None else url
         return [await one_turn(address, QUESTIONS[turn % len(QUESTIONS)]) for turn in range(turns)]
 
 
@@ -57,9 +58,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--url")
+    parser.add_argument("--pipeline", type=Path, default=default_pipeline())
     parser.add_argument("--json", action="store_true", dest="as_json")
     options = parser.parse_args()
-    result = summary(asyncio.run(measure(options.turns, options.url)))
+    result = summary(asyncio.run(measure(options.turns, options.url, options.pipeline)))
     if options.as_json:
         print(json.dumps(result))
         return

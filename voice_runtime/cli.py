@@ -105,6 +105,23 @@ def talk(
         typer.echo(json.dumps(result))
 
 
+@app.command()
+def say(
+    text: Annotated[str | None, typer.Argument(help="What to say; standard input when left out.")] = None,
+    out: Annotated[Path, typer.Option(help="Write the speech to this WAV.")] = Path("say.wav"),
+    pipeline: Annotated[Path | None, typer.Option(help="Whose voice; the default pipeline's when left out.")] = None,
+) -> None:
+    """Speak a text with a pipeline's voice."""
+    from voice_runtime import say
+    from voice_runtime.pipeline import config
+    from voice_runtime.pipeline.worker import quieten_libraries
+
+    quieten_libraries()
+    said = text if text is not None else sys.stdin.read()
+    length_s = say.say(config.load(pipeline or default_pipeline()), said, out)
+    typer.echo(f"{out}: {length_s:.1f} s")
+
+
 def _serve(pipeline: Path | None, host: str, port: int, *, supervise: bool) -> None:
     import uvloop
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from voice_runtime.errors import ConfigError
 from voice_runtime.pipeline.config import PipelineConfig, load
+from voice_runtime.pipeline.registry import GIVES
+from voice_runtime.stages.payloads import SpokenClause
 
 SHIPPED = sorted((Path(__file__).parents[2] / "pipelines").glob("*.toml"))
 WHOLE = """
@@ -55,7 +57,7 @@ def test_a_shipped_pipeline_loads_and_ends_in_speech(path: Path) -> None:
     config = load(path)
     assert config.name == path.stem
     last = config.stages[config.chain(config.session.reply)[-1]]
-    assert type(last).__name__ == "SpeechSettings"
+    assert GIVES[type(last)] is SpokenClause
 
 
 def test_there_is_a_shipped_pipeline() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import zmq
 import zmq.asyncio
 
-from voice_runtime.cli import default_pipeline
+from voice_runtime.cli import shared
 from voice_runtime.pipeline import wire
 from voice_runtime.pipeline.config import PipelineConfig, load
 from voice_runtime.pipeline.runtime import Pipeline, Result
@@ -19,7 +19,7 @@ from voice_runtime.schedulers.messages import Inbound, Inquire, Ledger, Outbound
 from voice_runtime.stages.payloads import Payload
 
 PATIENCE_S = 10.0
-CASCADE = load(default_pipeline())
+CASCADE = load(shared("pipelines") / "cascade.toml")
 
 
 class PlayedWorker:

@@ -1,6 +1,5 @@
 """A tiny codec language model with random weights, as a folder that the engine serves, and the plain loop over it."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -9,23 +8,21 @@ from safetensors.torch import save_file
 from voice_runtime.runner.codec_lm import NO_CODE, CodecLM, CodecLMConfig, KvCache
 from voice_runtime.runner.feedback import CodecPrompt
 from voice_runtime.runner.generate import Generate
-from voice_runtime.sglang_backend import cpu_compat
+from voice_runtime.sglang_backend.codec_folder import codec_folder
 
 SIZES = CodecLMConfig(width=32, heads=2, layers=2, hidden=48, books=3, codes=50)
 MODELS = "voice_runtime.sglang_backend"
 
 
 def tiny_codec(folder: Path) -> CodecLM:
-    """Write the folder and return the network."""
+    """Write the folder `model` and return the network."""
     torch.manual_seed(5)
     network = CodecLM(SIZES).eval().requires_grad_(False)
     for weights in network.parameters():
         weights.copy_(torch.randn_like(weights) * 0.3)
-    save_file({f"lm.{name}": tensor for name, tensor in network.state_dict().items()}, folder / "model.safetensors")
-    cpu_compat.prepare()
-    from voice_runtime.sglang_backend.codec_lm import configuration
-
-    (folder / "config.json").write_text(json.dumps(configuration(SIZES)))
+    file = folder / "weights.safetensors"
+    save_file({f"lm.{name}": tensor for name, tensor in network.state_dict().items()}, file)
+    codec_folder(folder / "model", file, SIZES)
     return network
 
 

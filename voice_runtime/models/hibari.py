@@ -15,6 +15,13 @@ LEAD_SAMPLES = RATE_HZ * 20 // 1000
 TAIL_SAMPLES = RATE_HZ * 200 // 1000
 
 
+def phonemizer() -> Hibari:
+    """The package's own rules from text to phonemes, ready for a word that its lexicon lacks."""
+    hibari = Hibari(voice=VOICE, threads=1)
+    hibari.g2p.oov("hibari")
+    return hibari
+
+
 class HibariVoice:
     """The voice "heart" (American English) with its own text-to-phoneme rules, on one thread.
 
@@ -28,8 +35,7 @@ class HibariVoice:
         """Raises ConfigError for another voice: the package would download it in the middle of a call."""
         if voice != VOICE:
             raise ConfigError(f"voice is {voice!r}, expected {VOICE!r}: it is the only one inside hibari-tts")
-        self._hibari = Hibari(voice=VOICE, threads=1)
-        self._hibari.g2p.oov("hibari")
+        self._hibari = phonemizer()
 
     def speak(self, text: str) -> NDArray[np.float32]:
         """Return float32, shape (T,), in about [-1, 1], 24 kHz; the same text always gives the same samples.

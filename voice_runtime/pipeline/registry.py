@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import assert_never
 
 from voice_runtime import assets
-from voice_runtime.stages import asr, speech, text, thinker, turn_end
+from voice_runtime.stages import asr, code2wav, speech, talker, text, thinker, turn_end
 from voice_runtime.stages.asr import AsrSettings
 from voice_runtime.stages.base import Stage
+from voice_runtime.stages.code2wav import Code2WavSettings
 from voice_runtime.stages.payloads import (
     Clause,
+    Codes,
     Heard,
     Payload,
     Prompt,
@@ -19,11 +21,14 @@ from voice_runtime.stages.payloads import (
     Utterance,
 )
 from voice_runtime.stages.speech import SpeechSettings
+from voice_runtime.stages.talker import TalkerSettings
 from voice_runtime.stages.text import TextSettings
 from voice_runtime.stages.thinker import ThinkerSettings
 from voice_runtime.stages.turn_end import TurnEndSettings
 
-AnySettings = AsrSettings | TurnEndSettings | ThinkerSettings | TextSettings | SpeechSettings
+AnySettings = (
+    AsrSettings | TurnEndSettings | ThinkerSettings | TextSettings | SpeechSettings | TalkerSettings | Code2WavSettings
+)
 
 TAKES: dict[type[AnySettings], type[Payload]] = {
     AsrSettings: Utterance,
@@ -31,6 +36,8 @@ TAKES: dict[type[AnySettings], type[Payload]] = {
     ThinkerSettings: Prompt,
     TextSettings: TokenIds,
     SpeechSettings: Clause,
+    TalkerSettings: Clause,
+    Code2WavSettings: Codes,
 }
 GIVES: dict[type[AnySettings], type[Payload]] = {
     AsrSettings: Transcript,
@@ -38,9 +45,14 @@ GIVES: dict[type[AnySettings], type[Payload]] = {
     ThinkerSettings: TokenIds,
     TextSettings: Clause,
     SpeechSettings: SpokenClause,
+    TalkerSettings: Codes,
+    Code2WavSettings: SpokenClause,
 }
 # SGLang keeps process-wide state: a stage of these kinds needs a worker of its own.
-ALONE = (ThinkerSettings,)
+ALONE = (ThinkerSettings, TalkerSettings)
+
+
+_HIBARI = tuple(asset.name for asset in assets.ASSETS if asset.name.startswith("hibari/"))
 
 
 def build(settings: AnySettings) -> Stage:
@@ -56,6 +68,10 @@ def build(settings: AnySettings) -> Stage:
             return text.build(settings)
         case SpeechSettings():
             return speech.build(settings)
+        case TalkerSettings():
+            return talker.build(settings)
+        case Code2WavSettings():
+            return code2wav.build(settings)
         case _:
             assert_never(settings)
 
@@ -70,7 +86,11 @@ def stage_assets(settings: AnySettings) -> tuple[str, ...]:
         case ThinkerSettings(model=model) | TextSettings(model=model):
             return (assets.GGUF.name,) if model == thinker.DEFAULT_MODEL else ()
         case SpeechSettings():
-            return tuple(asset.name for asset in assets.ASSETS if asset.name.startswith("hibari/"))
+            return _HIBARI
+        case TalkerSettings():
+            return ("voice-talker", *_HIBARI)
+        case Code2WavSettings():
+            return ("voice-code2wav",)
         case _:
             assert_never(settings)
 

@@ -26,7 +26,7 @@ def run(config: PipelineConfig, stage_name: str, folder: Path) -> None:
     folder: where the gateway's sockets are.
     """
     os.nice(NICENESS)
-    _quieten_libraries()
+    quieten_libraries()
     name = config.stages[stage_name].worker
     link = _Link(folder, name)
     link.send(wire.Hello(name, os.getpid()))
@@ -90,7 +90,7 @@ def _end_with(pid: int) -> None:
     threading.Thread(target=wait, name="gateway-watch", daemon=True).start()
 
 
-def _quieten_libraries() -> None:
+def quieten_libraries() -> None:
     """Optional imports that libraries miss are no news to a user; our own warnings stay."""
     warnings.filterwarnings("ignore", module=r"(sglang|transformers|torch|compressed_tensors)\b.*")
     for name in ("sglang", "transformers"):

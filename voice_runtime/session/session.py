@@ -281,7 +281,8 @@ class Session:
 
     def _take_clause(self, reply: Reply, clause: SpokenClause) -> None:
         has_sound = reply.add(clause)
-        self._emit(ReplyText(reply.id, clause.text))
+        if clause.text:
+            self._emit(ReplyText(reply.id, clause.text))
         if has_sound:
             self._apply(Input.REPLY_SOUND)
         if reply.playout.appended_s > self._settings.longest_reply_s:

@@ -1,11 +1,9 @@
 """A codec language model as SGLang serves it: the network of runner.codec_lm with attention over upstream's KV pages.
 
-Its folder holds config.json, see `configuration`, and the network's weights under `lm.` in safetensors files; other
-names in them are another model's.
+See codec_folder for where its weights and sizes come from.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -15,9 +13,7 @@ from sglang.srt.layers.radix_attention import RadixAttention
 from torch import Tensor, nn
 
 from voice_runtime.runner.codec_lm import CodecLM, CodecLMConfig
-
-MOST_POSITIONS = 4_096  # of one batch
-WEIGHTS = "lm."
+from voice_runtime.sglang_backend.codec_folder import MOST_POSITIONS, WEIGHTS
 
 
 class CodecLanguageModel(nn.Module):
@@ -67,25 +63,6 @@ def _attend(layer: Any, forward_batch: Any, q: Tensor, k: Tensor, v: Tensor) -> 
     """q, k, v: (positions, heads, head width)."""
     attended: Tensor = layer(q.flatten(-2), k.flatten(-2), v.flatten(-2), forward_batch)
     return attended.view(q.shape)
-
-
-def configuration(sizes: CodecLMConfig) -> dict[str, Any]:
-    """What config.json says: a Llama of the same shape, for upstream's KV pool, and the network's own sizes.
-
-    The network reads its own alone: upstream rounds some of Llama's up for its kernels.
-    """
-    return {
-        "architectures": [CodecLanguageModel.__name__],
-        "model_type": "llama",
-        "hidden_size": sizes.width,
-        "intermediate_size": sizes.hidden,
-        "num_attention_heads": sizes.heads,
-        "num_hidden_layers": sizes.layers,
-        "vocab_size": sizes.codes,
-        "max_position_embeddings": MOST_POSITIONS,
-        "eos_token_id": None,  # Llama's own would end the speech at that code
-        "codec": asdict(sizes),
-    }
 
 
 EntryClass = CodecLanguageModel

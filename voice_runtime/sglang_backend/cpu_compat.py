@@ -26,6 +26,14 @@ def prepare() -> None:
     _kept.append(library)
 
 
+def one_interop_thread() -> None:
+    """torch's second pool: its default is one thread a core, whatever OMP_NUM_THREADS says."""
+    import torch
+
+    if torch.get_num_interop_threads() != 1:
+        torch.set_num_interop_threads(1)
+
+
 def process_group(ranks: int = 1, rank: int = 0, store: Path | None = None) -> None:
     """Set up torch's threads and its process group before SGLang does.
 
@@ -38,8 +46,7 @@ def process_group(ranks: int = 1, rank: int = 0, store: Path | None = None) -> N
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # else gloo listens where the host's name points to
     import torch
 
-    if torch.get_num_interop_threads() != 1:  # its default is one a core, whatever OMP_NUM_THREADS says
-        torch.set_num_interop_threads(1)
+    one_interop_thread()
     if ranks > 1 and not torch.cuda.is_available():
         # Without it upstream binds each rank to a NUMA node, and refuses when there are fewer.
         os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", "|".join(str(other) for other in range(ranks)))

@@ -58,11 +58,28 @@ class Clause(msgspec.Struct, frozen=True, tag=True):
 
 
 class SpokenClause(msgspec.Struct, frozen=True, tag=True):
-    """A clause as sound. pcm: 16-bit little-endian mono at `rate_hz`."""
+    """A piece of the reply as sound. text: the words that begin in it. pcm: 16-bit little-endian mono at `rate_hz`."""
 
     text: str
     pcm: bytes
     rate_hz: int
 
 
-Payload = Utterance | Transcript | Heard | TurnEnd | Prompt | Opening | TokenIds | Clause | SpokenClause
+class Word(msgspec.Struct, frozen=True):
+    """Words of the reply, with the spaces around them, and the codec frame of the reply at which they begin."""
+
+    text: str
+    frame: int
+
+
+class Codes(msgspec.Struct, frozen=True, tag=True):
+    """Some frames of the reply as codec codes, in order.
+
+    codes: uint16, little-endian, shape (frames, books). words: those that these frames and the next ones speak.
+    """
+
+    codes: bytes
+    words: list[Word]
+
+
+Payload = Utterance | Transcript | Heard | TurnEnd | Prompt | Opening | TokenIds | Clause | Codes | SpokenClause

@@ -50,7 +50,7 @@ def runner() -> Tripping:
 @pytest.fixture(scope="session")
 def scheduler(network: CodecLM, runner: Tripping, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ar]:
     engine_settings = EngineSettings(
-        model=Path(tmp_path_factory.getbasetemp() / "codec0"),
+        model=Path(tmp_path_factory.getbasetemp() / "codec0" / "model"),
         models=MODELS,
         dtype="float32",
         kv_tokens=KV_TOKENS,

@@ -1,0 +1,143 @@
+"""The code2wav stage with the shipped voice: streamed equals offline, each piece has the words that begin in it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from voice_runtime import assets
+from voice_runtime.audio.pcm import to_samples
+from voice_runtime.models.code2wav import Code2Wav, offline
+from voice_runtime.schedulers.messages import (
+    Aborted,
+    Chunk,
+    Finished,
+    Inquire,
+    Ledger,
+    NewRequest,
+    Outbound,
+    StreamChunk,
+    StreamDone,
+)
+from voice_runtime.stages import code2wav
+from voice_runtime.stages.base import Stage
+from voice_runtime.stages.code2wav import Code2WavSettings
+from voice_runtime.stages.payloads import Codes, Opening, SpokenClause, Word
+
+WAIT_S = 60.0
+PCM_STEP = 1 / 32_768
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    stage = code2wav.build(Code2WavSettings(worker="voice", slots=4))
+    stage.start()
+    yield stage
+    stage.stop()
+
+
+@pytest.fixture(scope="module")
+def vocoder() -> Code2Wav:
+    return Code2Wav.load(assets.locate("voice-code2wav"))
+
+
+def take(stage: Stage) -> Outbound[Any]:
+    message = stage.scheduler.outbox.take(WAIT_S)
+    assert message is not None
+    return message
+
+
+def codes(seed: int, frames: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, 1024, (frames, 4))
+
+
+def packed(frames: NDArray[np.int64], words: Sequence[Word] = ()) -> Codes:
+    return Codes(frames.astype("<u2").tobytes(), list(words))
+
+
+def sounds(stage: Stage, request_ids: Sequence[str]) -> dict[str, list[SpokenClause]]:
+    heard: dict[str, list[SpokenClause]] = {request_id: [] for request_id in request_ids}
+    waiting = set(request_ids)
+    while waiting:
+        match take(stage):
+            case Chunk(request_id, item):
+                heard[request_id].append(item)
+            case Finished(request_id):
+                waiting.remove(request_id)
+            case other:
+                pytest.fail(str(other))
+    return heard
+
+
+def joined(pieces: Sequence[SpokenClause]) -> NDArray[np.float32]:
+    return to_samples(b"".join(piece.pcm for piece in pieces))
+
+
+_replies = st.lists(st.tuples(st.integers(1, 24), st.lists(st.integers(1, 23), max_size=4)), min_size=1, max_size=4)
+_numbers = iter(range(1_000_000))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(replies=_replies)
+def test_streamed_equals_offline_for_random_cuts_and_random_company(
+    stage: Stage, vocoder: Code2Wav, replies: list[tuple[int, list[int]]]
+) -> None:
+    said = {f"{next(_numbers):08d}": (codes(at, frames), cuts) for at, (frames, cuts) in enumerate(replies)}
+    for request_id, (frames, cuts) in said.items():
+        stage.receive(NewRequest(request_id, Opening()))
+        for piece in np.split(frames, sorted({cut for cut in cuts if cut < len(frames)})):
+            stage.receive(StreamChunk(request_id, packed(piece)))
+    for request_id in said:
+        stage.receive(StreamDone(request_id))
+    heard = sounds(stage, list(said))
+    for request_id, (frames, _) in said.items():
+        found, expected = joined(heard[request_id]), offline(vocoder, frames)
+        assert len(found) == len(expected) == 1_200 * len(frames)
+        np.testing.assert_allclose(found, expected.clip(-1, 1 - PCM_STEP), atol=1e-4)
+
+
+def test_each_piece_has_the_words_that_begin_in_it(stage: Stage) -> None:
+    words = [Word("One ", 0), Word("two ", 1), Word("three ", 5), Word("four.", 19)]
+    stage.receive(NewRequest("words", Opening()))
+    stage.receive(StreamChunk("words", packed(codes(1, 20), words)))
+    stage.receive(StreamDone("words"))
+    at = 0
+    begins: dict[str, int] = {}
+    for piece in sounds(stage, ["words"])["words"]:
+        begins |= {word: at for word in piece.text.split()}
+        at += len(piece.pcm) // 2
+        for word in piece.text.split():
+            frame = {"One": 0, "two": 1, "three": 5, "four.": 19}[word]
+            assert begins[word] <= frame * 1_200 < at
+    assert list(begins) == ["One", "two", "three", "four."]
+
+
+def test_an_abort_frees_the_slot_at_once_and_the_next_reply_in_it_begins_from_zero(
+    stage: Stage, vocoder: Code2Wav
+) -> None:
+    for number in range(6):  # more than there are slots
+        request_id = f"aborted-{number}"
+        stage.receive(NewRequest(request_id, Opening()))
+        stage.receive(StreamChunk(request_id, packed(codes(50 + number, 30))))
+        assert isinstance(take(stage), Chunk)
+        stage.scheduler.abort(request_id)
+        while isinstance(message := take(stage), Chunk):
+            pass
+        assert isinstance(message, Aborted)
+    stage.receive(Inquire("ledger"))
+    held = take(stage)
+    assert isinstance(held, Ledger)
+    assert set(held.held.values()) == {0}
+    frames = codes(9, 12)
+    for number in range(4):  # in every slot
+        stage.receive(NewRequest(f"fresh-{number}", Opening()))
+        stage.receive(StreamChunk(f"fresh-{number}", packed(frames)))
+    for number in range(4):
+        stage.receive(StreamDone(f"fresh-{number}"))
+    expected = offline(vocoder, frames).clip(-1, 1 - PCM_STEP)
+    for pieces in sounds(stage, [f"fresh-{number}" for number in range(4)]).values():
+        np.testing.assert_allclose(joined(pieces), expected, atol=1e-4)
