@@ -16,6 +16,7 @@ from training.teacher import Teacher
 from training.text import training_texts
 
 PER_SOURCE = (60, 40, 60, 60)  # drills, verses, replies of both parts
+RULED = 2  # sources that are made by rule or come from a book
 POLL_S = 15
 LONGEST_PHONEMES = 300
 FRAMES_PER_HOUR = 80 * 3600
@@ -62,12 +63,12 @@ def synthesise(work: Path, hours: float, wait: bool = False) -> None:
 
 
 def shard_texts(sources: list[list[str]], index: int) -> list[str] | None:
-    """The texts of file `index`, some of every source, so that each file is a fair sample; None while one lacks.
+    """The texts of file `index`, some of every source, so that each file is a fair sample; None when there is no more.
 
-    It does not depend on how much text there is beyond them: more can be written later.
+    Drills and verses go on when the replies, which take longest to write, are used up.
     """
     parts = [source[index * n : (index + 1) * n] for source, n in zip(sources, PER_SOURCE, strict=True)]
-    whole = all(len(part) == n for part, n in zip(parts, PER_SOURCE, strict=True))
+    whole = all(len(part) == n for part, n in zip(parts[:RULED], PER_SOURCE, strict=False))
     return [text for part in parts for text in part] if whole else None
 
 
