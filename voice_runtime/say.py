@@ -38,10 +38,10 @@ class Voice:
     """The stages of a pipeline from text to sound, loaded and warm."""
 
     def __init__(self, config: PipelineConfig) -> None:
-        texts = [(name, stage) for name, stage in config.stages.items() if isinstance(stage, TextSettings)]
-        if not texts or texts[0][1].next is None:
+        texts = [stage for stage in config.stages.values() if isinstance(stage, TextSettings)]
+        if not texts or texts[0].next is None:
             raise ConfigError(f"pipeline {config.name} has no voice, expected a text stage with another after it")
-        self._text = texts[0][1]
+        self._text = texts[0]
         self._numbers = iter(range(10**9))
         self._stages: list[Stage] = []
         name = self._text.next
@@ -57,9 +57,10 @@ class Voice:
         Raises VoiceRuntimeError: there is nothing to say in the text, or a stage failed.
         """
         pieces = list(self.pieces(text))
-        if not pieces:
+        pcm = b"".join(piece.pcm for piece in pieces)
+        if not pcm:
             raise VoiceRuntimeError("the text has nothing to say, expected a word")
-        return b"".join(piece.pcm for piece in pieces), pieces[0].rate_hz
+        return pcm, pieces[0].rate_hz
 
     def pieces(self, text: str) -> Iterator[SpokenClause]:
         """The sound as it comes, cut at the pipeline's own clauses."""
