@@ -10,8 +10,8 @@ from voice_runtime.pipeline.config import PipelineConfig
 from voice_runtime.pipeline.registry import build
 from voice_runtime.schedulers.messages import Chunk, Failed, Finished, NewRequest, StreamChunk, StreamDone
 from voice_runtime.stages.base import Stage
-from voice_runtime.stages.payloads import Clause, Opening, SpokenClause
-from voice_runtime.stages.text import ClauseCutter, TextSettings
+from voice_runtime.stages.payloads import Opening, SpokenClause
+from voice_runtime.stages.text import TextSettings, clauses
 
 REQUEST = "say"
 
@@ -72,9 +72,8 @@ class Voice:
         ]
         for link in links:
             link.start()
-        cutter = ClauseCutter(self._text)
-        for clause in [*cutter.push(text), *cutter.close()]:
-            self._stages[0].receive(StreamChunk(request_id, Clause(clause)))
+        for clause in clauses(text, self._text):
+            self._stages[0].receive(StreamChunk(request_id, clause))
         self._stages[0].receive(StreamDone(request_id))
         yield from _sound(self._stages[-1])
         for link in links:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,12 +20,14 @@ from starlette.websockets import WebSocket
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.metrics import Metrics
+from voice_runtime.gateway.parked import ParkedConversations
 from voice_runtime.gateway.protocols import raw_pcm
 from voice_runtime.gateway.transports import websocket
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline.config import PipelineConfig
 from voice_runtime.pipeline.runtime import Pipeline
 from voice_runtime.session.session import Session
+from voice_runtime.session.turn import State
 
 logger = logging.getLogger(__name__)
 # The page loads nothing from elsewhere; worklets and sockets are our own.
@@ -45,6 +48,7 @@ class Gateway:
         self._access = access
         self._metrics = Metrics()
         self._sessions: dict[str, Session] = {}
+        self._parked = ParkedConversations(config.session.resume_s, time.monotonic)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),
@@ -81,22 +85,32 @@ class Gateway:
             input_hz = raw_pcm.rate(socket.query_params.get("input_rate"), "input_rate", 16_000)
             output_hz = raw_pcm.rate(socket.query_params.get("output_rate"), "output_rate", 24_000)
             self._admit()
+            token = socket.query_params.get("resume")
+            memory = None if token is None else self._parked.take(token)
         except PeerError as error:
             await self._turn_away(socket, error)
             return
         session = Session(
-            self._pipeline, self._config.session, self._vad.open(), input_hz, output_hz, self._metrics.reply_done
+            self._pipeline,
+            self._config.session,
+            self._vad.open(),
+            input_hz,
+            output_hz,
+            self._metrics.reply_done,
+            memory=memory,
         )
-        session_id = self._pipeline.new_id()
+        session_id, token = self._pipeline.new_id(), self._parked.new_token()
         self._sessions[session_id] = session
         self._metrics.sessions.set(len(self._sessions))
         limits = self._config.limits
         try:
             await socket.accept()
-            await socket.send_text(raw_pcm.ready(session_id, input_hz, output_hz))
+            await socket.send_text(raw_pcm.ready(session_id, input_hz, output_hz, token))
             await websocket.serve(socket, session, input_hz, limits.send_s, limits.session_s)
         finally:
             del self._sessions[session_id]
+            if session.state is State.CLOSED:
+                self._parked.put(token, session.memory)
             self._metrics.sessions.set(len(self._sessions))
 
     def _admit(self) -> None:

@@ -10,37 +10,77 @@ from msgspec import Meta
 from voice_runtime.errors import ConfigError
 from voice_runtime.pipeline.registry import ALONE, GIVES, TAKES, AnySettings, missing_model, stage_assets
 from voice_runtime.stages.base import Name
-from voice_runtime.stages.payloads import Heard, Payload, Prompt, SpokenClause, Utterance
+from voice_runtime.stages.payloads import Clause, Heard, Payload, Prompt, SpokenClause, Utterance
+from voice_runtime.stages.text import TextSettings
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Milliseconds = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]  # a year: NaN and infinity are no times
+Phrase = Annotated[str, Meta(min_length=1, max_length=40)]
 TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would leave only once the last is played
+
+BACKCHANNELS = (
+    *("yeah", "yes", "yep", "yup", "okay", "ok", "right", "sure", "alright", "all right", "exactly", "true", "indeed"),
+    *(
+        "i see",
+        "got it",
+        "of course",
+        "go on",
+        "uh huh",
+        "mm hm",
+        "aha",
+        "oh",
+        "wow",
+        "really",
+        "cool",
+        "nice",
+        "great",
+    ),
+    *("good", "interesting", "makes sense", "i know", "that's right", "fair enough", "oh really", "very nice"),
+)
 
 
 class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When the caller has the floor.
 
     voice_threshold: Silero probability from which a frame is voice. quiet_threshold: below which it is silence.
-    onset_ms: voice for so long is speech; shorter is a click. interrupt_ms: the same while the agent speaks.
+    onset_ms: voice for so long is speech; shorter is a click.
     end_silence_ms: so much silence ends a turn. likely_end_silence_ms: the same when Smart Turn finds it complete.
+    unfinished_silence_ms: the same when the words so far want more: a last "and", "um" or "the".
     ask_silence_ms: after so much silence Smart Turn is asked. complete_probability: from which it counts as complete.
+    draft_silence_ms: after so much silence the words so far are recognised and answered, in case that they are all.
+    draft: False waits with both until the turn is over; partial transcripts then come only with an interruption.
     pre_roll_ms: sound kept from before the onset. longest_turn_s: a turn is cut there; the recogniser takes
         30 s.
     stalled_s: no audio from the client for so long counts as silence (a muted microphone sends none).
+
+    What a possible interruption is, while the agent answers:
+
+    hold_ms: voice for so long makes the agent pause; it goes on from the same sample if it was nothing.
+    judge_ms: what is said over the agent is recognised each time that so much voice was added, and when it pauses.
+    interrupt_words: so many words that are no backchannel interrupt.
+    interrupt_ms: so much voice interrupts whatever the words are; also the longest that the agent waits.
+    backchannels: what a listener says to agree. What sounds like "mm-hm" or "uh" is one without being named.
     """
 
     voice_threshold: Probability = 0.5
     quiet_threshold: Probability = 0.35
     onset_ms: Milliseconds = 96
-    interrupt_ms: Milliseconds = 160
     end_silence_ms: Milliseconds = 800
     likely_end_silence_ms: Milliseconds = 352
+    unfinished_silence_ms: Milliseconds = 1_600
     ask_silence_ms: Milliseconds = 192
     complete_probability: Probability = 0.5
+    draft: bool = True
+    draft_silence_ms: Milliseconds = 128
     pre_roll_ms: Annotated[int, Meta(ge=0)] = 320
     longest_turn_s: Annotated[float, Meta(gt=0, le=29.5)] = 29.0
     stalled_s: Seconds = 1.0
+    hold_ms: Milliseconds = 64
+    judge_ms: Milliseconds = 416
+    interrupt_words: Annotated[int, Meta(ge=1)] = 1
+    interrupt_ms: Milliseconds = 2_400
+    backchannels: tuple[Phrase, ...] = BACKCHANNELS
 
     def __post_init__(self) -> None:
         if self.quiet_threshold > self.voice_threshold:
@@ -49,24 +89,44 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ValueError(
                 f"likely_end_silence_ms is {self.likely_end_silence_ms}, expected at most {self.end_silence_ms}"
             )
+        if self.draft_silence_ms > self.likely_end_silence_ms:
+            raise ValueError(
+                f"draft_silence_ms is {self.draft_silence_ms}, expected at most {self.likely_end_silence_ms}"
+            )
 
 
 class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a session does with the stages.
 
-    recognise, judge_turn, reply: names of the stages that take an utterance, the caller's last seconds, a conversation.
+    recognise, judge_turn, reply, speak: names of the stages that take an utterance, the caller's last seconds, a
+        conversation, a clause to say. Without `speak` the agent says nothing of its own.
     lead_ms: most audio sent ahead of play-out. history_turns: turns that the thinker is shown.
     longest_reply_s: a reply's sound is cut there. request_deadline_s: a stage request that has not ended is given up.
+    instructions: a system message for the thinker, in place of its stage's.
+    greeting: said when a session begins. idle_s: when nobody has said anything for so long, the next of idle_prompts is
+        said, and after the last of them goodbye, which ends the session; 0 waits for ever.
+    resume_s: so long after a connection was lost its conversation can be gone on with; 0 forgets it at once.
     """
 
     recognise: str
     judge_turn: str | None = None
     reply: str
+    speak: str | None = None
     lead_ms: TwoFramesOrMore = 400
     history_turns: Annotated[int, Meta(ge=0)] = 6
     longest_reply_s: Seconds = 120.0
     request_deadline_s: Seconds = 60.0
+    instructions: Annotated[str, Meta(max_length=2_000)] = ""
+    greeting: Annotated[str, Meta(max_length=500)] = ""
+    idle_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
+    idle_prompts: tuple[Annotated[str, Meta(min_length=1, max_length=500)], ...] = ("Are you still there?",)
+    goodbye: Annotated[str, Meta(min_length=1, max_length=500)] = "I will hang up now. Goodbye."
+    resume_s: Annotated[float, Meta(ge=0, le=86_400)] = 120.0
     turn: TurnSettings = TurnSettings()
+
+    def __post_init__(self) -> None:
+        if self.speak is None and (self.greeting or self.idle_s):
+            raise ValueError("speak is missing, expected the stage that says the greeting and the idle prompts")
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,6 +151,12 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         for name, stage in self.stages.items():
             workers.setdefault(stage.worker, []).append(name)
         return workers
+
+    @property
+    def text_settings(self) -> TextSettings:
+        """How text is cut into clauses: as the text stage does, or by the defaults."""
+        stages = (stage for stage in self.stages.values() if isinstance(stage, TextSettings))
+        return next(stages, TextSettings(worker="none"))
 
     def chain(self, entry: str) -> tuple[str, ...]:
         """The stages that a request passes from `entry` to the session."""
@@ -135,11 +201,14 @@ def _check_graph(config: PipelineConfig) -> None:
     session = config.session
     _check_entry(config, "recognise", session.recognise, Utterance)
     _check_entry(config, "reply", session.reply, Prompt)
+    if session.speak is not None:
+        _check_entry(config, "speak", session.speak, Clause)
     if session.judge_turn is not None:
         _check_entry(config, "judge_turn", session.judge_turn, Heard)
-    last = config.chain(session.reply)[-1]
-    if GIVES[type(config.stages[last])] is not SpokenClause:
-        raise ConfigError(f"the reply ends at stage {last}, expected a stage that gives SpokenClause")
+    for entry in (session.reply, session.speak or session.reply):
+        last = config.chain(entry)[-1]
+        if GIVES[type(config.stages[last])] is not SpokenClause:
+            raise ConfigError(f"the reply ends at stage {last}, expected a stage that gives SpokenClause")
 
 
 def _check_next(config: PipelineConfig, name: str, stage: AnySettings) -> None:

@@ -32,6 +32,7 @@ from voice_runtime.schedulers.messages import (
     describe,
 )
 from voice_runtime.stages.payloads import Opening, Payload
+from voice_runtime.stages.text import clauses
 
 logger = logging.getLogger(__name__)
 NAMED_ERRORS = ("RequestError:", "QueueFullError:")
@@ -142,6 +143,14 @@ class Pipeline:
             opening: Payload = payload if stage == entry else Opening()
             self._send(stage, NewRequest(request_id, opening))
         return request.marks
+
+    def say(self, entry: str, request_id: str, text: str, listener: Listener) -> Marks:
+        """Have a text of our own spoken; see `submit`. entry: a stage that takes clauses."""
+        marks = self.submit(entry, request_id, Opening(), listener)
+        for clause in clauses(text, self._config.text_settings):
+            self._send(entry, StreamChunk(request_id, clause))
+        self._send(entry, StreamDone(request_id))
+        return marks
 
     def abort(self, request_id: str) -> asyncio.Future[None]:
         """Abort a request at every stage; the future is done when all have settled. Unknown ids are settled already."""

@@ -1,7 +1,7 @@
 """What a session takes from a client and gives to it, whatever the transport and the protocol."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from voice_runtime.audio.pcm import Samples
 
@@ -33,7 +33,18 @@ class TypedText:
     text: str
 
 
-CallEvent = CallerAudio | Played | Interrupt | TypedText
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Settings of this session alone. changes: fields of `SessionSettings` that a client may set, as JSON has them.
+
+    timeline: whether the client wants each turn's `TurnTimeline`.
+    """
+
+    changes: dict[str, Any]
+    timeline: bool | None = None
+
+
+CallEvent = CallerAudio | Played | Interrupt | TypedText | Configure
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +59,13 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptReady:
-    """What was recognised of the caller's turn."""
+    """What was recognised of the caller's turn.
+
+    is_final: False while the caller may go on; the next transcript replaces it.
+    """
 
     text: str
+    is_final: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,20 @@ class ReplyText:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Fall silent at once, and keep what is buffered of this reply: somebody may be interrupting."""
+
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Go on from the sample of the pause: nobody was."""
+
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
 class Flush:
     """Drop what is buffered of this reply: none of its audio follows."""
 
@@ -77,10 +106,11 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class ReplyDone:
-    """The reply is over: played to its end, cut, or given up."""
+    """The reply is over: played to its end, cut, or given up. heard: the words of it that were heard."""
 
     reply: str
     status: Literal["completed", "interrupted", "failed"]
+    heard: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +128,33 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnTimeline:
+    """What happened since the last one: (milliseconds since the session began, what, details), in order."""
+
+    entries: list[tuple[float, str, dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The agent has said goodbye; the session ends after this event."""
+
+    reason: Literal["idle"]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionError:
     """Something failed; the session goes on. code: one of README's error codes."""
 
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAudio:
+    """One frame for the client. epoch: compare with the session's at the last hop."""
+
+    epoch: int
+    pcm: bytes
 
 
 SessionEvent = (
@@ -111,8 +163,12 @@ SessionEvent = (
     | TranscriptReady
     | ReplyStarted
     | ReplyText
+    | Pause
+    | Resume
     | Flush
     | ReplyDone
     | Timing
+    | TurnTimeline
+    | Closing
     | SessionError
 )

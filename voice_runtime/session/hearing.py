@@ -6,14 +6,17 @@ from typing import Protocol
 
 import numpy as np
 
-from voice_runtime.audio.pcm import Samples, to_pcm
+from voice_runtime.audio.pcm import Samples, to_pcm, to_samples
 from voice_runtime.audio.resample import Resampler
 from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ
 from voice_runtime.pipeline.config import TurnSettings
+from voice_runtime.session.echo import ECHO_LIKENESS, EchoGuard
 from voice_runtime.session.turn import Input
 from voice_runtime.session.voice_activity import FRAME_MS, VoiceActivity
 
 JUDGED_S = 8  # Smart Turn looks at so much
+LONGEST_WAITING = RATE_HZ  # a caller whose sound comes late in one piece is compared with as much of the agent's
+ECHO_FRAMES = 1_000 // FRAME_MS  # after the agent's last sound
 
 
 class VoiceDetector(Protocol):
@@ -24,15 +27,33 @@ class VoiceDetector(Protocol):
         ...
 
 
+class _Played:
+    """The agent's sound in frames of 512 samples, in step with the caller's; silence where there is none."""
+
+    def __init__(self, output_hz: int) -> None:
+        self._resampler = Resampler(output_hz, RATE_HZ)
+        self._waiting = np.zeros(0, np.float32)
+
+    def frame(self, pcm: bytes) -> Samples:
+        """pcm: what was played since the last frame, 16-bit at the output's rate."""
+        waiting = np.concatenate([self._waiting, self._resampler.push(to_samples(pcm))])[-LONGEST_WAITING:]
+        frame, self._waiting = waiting[:FRAME_SAMPLES], waiting[FRAME_SAMPLES:]
+        return np.pad(frame, (0, FRAME_SAMPLES - len(frame)))
+
+
 class Hearing:
     """One caller's ear. Sans-IO.
 
-    input_hz: rate of what is pushed. vad: this caller's voice detector.
+    input_hz: rate of what is pushed. output_hz: of what the agent plays. vad: this caller's voice detector.
     """
 
-    def __init__(self, settings: TurnSettings, vad: VoiceDetector, input_hz: int) -> None:
+    def __init__(self, settings: TurnSettings, vad: VoiceDetector, input_hz: int, output_hz: int) -> None:
         self.activity = VoiceActivity(settings)
+        self.pair: tuple[Samples, Samples] | None = None  # the last frame and what the agent played meanwhile
         self._vad = vad
+        self._guard = EchoGuard()
+        self._played = _Played(output_hz)
+        self._guarded_frames = 0  # for so many more an echo may come
         self._to_vad = Resampler(input_hz, RATE_HZ)
         self._rest = np.zeros(0, np.float32)  # of a frame
         self._pre_roll: deque[Samples] = deque(maxlen=max(1, settings.pre_roll_ms // FRAME_MS))
@@ -49,9 +70,12 @@ class Hearing:
         for at in range(0, whole, FRAME_SAMPLES):
             yield pending[at : at + FRAME_SAMPLES]
 
-    def push(self, frame: Samples, *, agent_speaks: bool) -> list[Input]:
-        """What a frame means for the turn, in order; the frame is kept when it belongs to one."""
-        inputs = self.activity.push(self._vad.push(frame), agent_speaks=agent_speaks)
+    def push(self, frame: Samples, played: bytes, *, agent_speaks: bool) -> list[Input]:
+        """What a frame means for the turn, in order; the frame is kept when it belongs to one.
+
+        played: what the agent played since the last frame, 16-bit at its rate. agent_speaks: there is a reply to hold.
+        """
+        inputs = self.activity.push(self._probability(frame, played), agent_speaks=agent_speaks)
         if Input.VOICE in inputs and not self._turn:
             self._turn = list(self._pre_roll)
         if self.activity.in_turn or inputs:
@@ -60,6 +84,29 @@ class Hearing:
         if Input.SILENCE in inputs:
             self._pause += 1
         return inputs
+
+    def _probability(self, frame: Samples, played: bytes) -> float:
+        """That the caller speaks: the agent's own sound that comes back is silence."""
+        agent = self._played.frame(played)
+        self.pair = frame, agent
+        probability = self._vad.push(frame)
+        self._guarded_frames = ECHO_FRAMES if agent.any() else self._guarded_frames - 1
+        if self._guarded_frames <= 0:
+            return probability
+        return 0.0 if self._guard.push(frame, agent) >= ECHO_LIKENESS else probability
+
+    @property
+    def has_unrecognised(self) -> bool:
+        """There is sound of an earlier turn that `turn_so_far` begins with."""
+        return bool(self._unrecognised)
+
+    def turn_so_far(self) -> bytes:
+        """The turn, 16-bit at 16 kHz, with what was said before and is not recognised yet."""
+        return to_pcm(np.concatenate([*self._unrecognised, *self._turn]))
+
+    def overlap(self) -> bytes:
+        """What was said since the last turn: over the agent's reply."""
+        return to_pcm(np.concatenate(self._turn))
 
     def pause(self) -> tuple[int, bytes] | None:
         """When the last frame is the one in which Smart Turn should be asked: the pause's number and what to judge."""
@@ -77,9 +124,9 @@ class Hearing:
         return 2 * len(self._unrecognised) > self._longest_frames
 
     def take_turn(self) -> bytes:
-        """End the turn: its sound, 16-bit at 16 kHz, with what was said before and is not recognised yet."""
+        """End the turn: see `turn_so_far`."""
         self._unrecognised = (self._unrecognised + self._turn)[-self._longest_frames :]
-        self._end()
+        self.drop_overlap()
         return to_pcm(np.concatenate(self._unrecognised))
 
     def recognised(self) -> None:
@@ -87,11 +134,12 @@ class Hearing:
         self._unrecognised = []
 
     def drop(self) -> None:
-        """Forget the turn."""
-        self._end()
+        """Forget the turn, and what is not recognised of it."""
+        self.drop_overlap()
         self._unrecognised = []
 
-    def _end(self) -> None:
+    def drop_overlap(self) -> None:
+        """Forget what was said since the last turn."""
         self.activity.reset()
         self._turn = []
         self._pre_roll.clear()  # it belongs to this turn: the next one must not have it a second time

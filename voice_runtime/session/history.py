@@ -2,10 +2,19 @@
 
 from dataclasses import dataclass, field
 
-from voice_runtime.stages.payloads import Message, Prompt
+from voice_runtime.pipeline.config import SessionSettings
+from voice_runtime.stages.payloads import Message
 
 # Longer than a minute of speech. A caller whose answers fail again and again speaks one ever longer message.
 LONGEST_MESSAGE_CHARACTERS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a session that goes on with another's conversation begins with."""
+
+    messages: list[Message]
+    settings: SessionSettings
 
 
 @dataclass(slots=True)
@@ -20,14 +29,16 @@ class History:
 
     def add_caller(self, text: str) -> None:
         """The caller's words. Words after an answer of which nothing was heard continue the same message."""
-        if self.messages and self.messages[-1].role == "user":
-            text = f"{self.messages.pop().text} {text}"
-        self.messages.append(Message("user", text[-LONGEST_MESSAGE_CHARACTERS:]))
+        self.messages = self.with_caller(text)
 
-    def add_agent(self, heard: str) -> None:
+    def with_caller(self, text: str) -> list[Message]:
+        """The conversation as it is once the caller has said `text`."""
+        before = self.messages
+        if before and before[-1].role == "user":
+            text, before = f"{before[-1].text} {text}", before[:-1]
+        return [*before, Message("user", text[-LONGEST_MESSAGE_CHARACTERS:])]
+
+    def add_agent(self, heard: str, *, was_cut: bool = False) -> None:
         if heard:
-            self.messages.append(Message("assistant", heard))
+            self.messages.append(Message("assistant", heard, was_cut))
             del self.messages[: max(0, len(self.messages) - 2 * self.turns)]
-
-    def prompt(self) -> Prompt:
-        return Prompt(list(self.messages))

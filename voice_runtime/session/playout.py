@@ -1,48 +1,52 @@
-"""The playout ledger of one reply: text, samples sent, milliseconds heard. Sans-IO; the caller brings the time."""
+"""The playout ledger of one reply: words <-> samples <-> milliseconds heard. Sans-IO; the caller brings the time.
 
+Whatever needs to know what was heard (history, captions, an interruption, a resumed reply, the wait before hanging up)
+asks here.
+"""
+
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 FRAME_MS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Clause:
+class _Word:
     text: str
     start_sample: int
-    end_sample: int
 
 
 @dataclass(slots=True)
 class Playout:
     """Releases a reply's audio in frames of 20 ms, in real time, and knows how much of it was heard.
 
-    reply: id of the reply. epoch: of the session when the reply began; a frame of an older epoch is never sent.
     rate_hz: of the audio, 16-bit mono. lead_ms: most audio sent ahead of play-out.
+    Evidence of what was heard comes through `reported`, whatever the line gives: a client's report, a mark, a clock of
+    its own. Until it comes, what was sent is taken to be played in real time.
     """
 
-    reply: str
-    epoch: int
     rate_hz: int
     lead_ms: int
     underruns: int = 0
     is_complete: bool = False  # no more audio will be appended
-    _clauses: list[_Clause] = field(default_factory=list)
+    is_held: bool = False
+    _words: list[_Word] = field(default_factory=list)
     _pending: deque[bytes] = field(default_factory=deque)
     _appended: int = 0  # samples
     _sent: int = 0
     _played_base: float = 0.0  # milliseconds played at time _base_s, as far as is known
     _base_s: float | None = None
+    _untaken: bytearray = field(default_factory=bytearray)  # sent and not yet given by `take_played`
+    _taken: int = 0  # samples
 
-    def append(self, text: str, pcm: bytes) -> None:
-        """A clause's sound, 16-bit little-endian at `rate_hz`."""
-        start = self._appended
-        self._appended += len(pcm) // 2
-        self._clauses.append(_Clause(text, start, self._appended))
-        self._push(pcm)
+    def append(self, words: Iterable[tuple[str, int]], pcm: bytes) -> None:
+        """A piece of the reply.
 
-    def append_tail(self, pcm: bytes) -> None:
-        """Sound that belongs to the clause before: what a resampler has held back."""
+        words: text, and the sample of `pcm` at which it begins. pcm: 16-bit little-endian at `rate_hz`.
+        """
+        self._words += [_Word(text, self._appended + sample) for text, sample in words]
         self._appended += len(pcm) // 2
         self._push(pcm)
 
@@ -55,15 +59,29 @@ class Playout:
             self._played_base, self._base_s = self.sent_ms, now_s
         frame = self._pending.popleft()
         self._sent += len(frame) // 2
+        self._untaken += frame
         return frame
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until something may change (a frame is due, the end is played); inf when nothing is waited for."""
+        if self.is_held:
+            return float("inf")
         if self._pending:
             return max(0.0, (self.sent_ms + FRAME_MS - self.played_ms(now_s) - self.lead_ms) / 1000)
         if self.is_complete:
             return max(0.0, (self.sent_ms - self.played_ms(now_s)) / 1000)
         return float("inf")
+
+    def hold(self, now_s: float) -> None:
+        """The client has been told to pause: nothing more is sent or played."""
+        self._played_base = self.played_ms(now_s)
+        self.is_held = True
+
+    def resume(self, now_s: float) -> None:
+        """The client goes on from the sample at which it paused."""
+        if self._base_s is not None:
+            self._base_s = now_s
+        self.is_held = False
 
     def reported(self, ms: float, now_s: float) -> None:
         """The client has played `ms`: better evidence than the clock. Clamped to what was sent."""
@@ -74,11 +92,13 @@ class Playout:
         """Milliseconds of the reply that the client has played by now, at most what was sent."""
         if self._base_s is None:
             return 0.0
+        if self.is_held:
+            return self._played_base
         return min(self._played_base + (now_s - self._base_s) * 1000, self.sent_ms)
 
     def is_over(self, now_s: float) -> bool:
         """Everything was sent and played."""
-        return self.is_complete and not self._pending and self.played_ms(now_s) >= self.sent_ms
+        return self.is_complete and not self._pending and not self.is_held and self.played_ms(now_s) >= self.sent_ms
 
     @property
     def sent_ms(self) -> float:
@@ -88,20 +108,34 @@ class Playout:
     def appended_s(self) -> float:
         return self._appended / self.rate_hz
 
+    @property
+    def text(self) -> str:
+        """All words so far, heard or not."""
+        return "".join(word.text for word in self._words).strip()
+
     def heard_text(self, now_s: float) -> str:
-        """The words heard so far: whole clauses, and of the last one as many words as its time allows."""
+        """The words heard so far: those of which more than half was played."""
         heard = self.played_ms(now_s) * self.rate_hz / 1000
-        if not heard:  # not even a clause that has no sound
+        if not heard:  # not even a word that has no sound
             return ""
-        parts = []
-        for clause in self._clauses:
-            if clause.end_sample <= heard:
-                parts.append(clause.text)
-            elif clause.start_sample < heard:
-                words = clause.text.split()
-                share = (heard - clause.start_sample) / (clause.end_sample - clause.start_sample)
-                parts.append(" ".join(words[: int(share * len(words))]))
-        return "".join(parts).strip()
+        begun = bisect_right(self._words, heard, key=lambda word: word.start_sample)
+        if begun and not self._more_than_half(begun - 1, heard):
+            begun -= 1
+        return "".join(word.text for word in self._words[:begun]).strip()
+
+    def take_played(self, now_s: float, ahead_ms: float = 0.0) -> bytes:
+        """The sound that was played since the last call, by estimate; `ahead_ms` more when the estimate may be late."""
+        until = int((self.played_ms(now_s) + ahead_ms) * self.rate_hz / 1000) if self._base_s is not None else 0
+        count = 2 * min(max(0, until - self._taken), len(self._untaken) // 2)
+        played = bytes(self._untaken[:count])
+        del self._untaken[:count]
+        self._taken += count // 2
+        return played
+
+    def _more_than_half(self, index: int, heard: float) -> bool:
+        start = self._words[index].start_sample
+        end = self._words[index + 1].start_sample if index + 1 < len(self._words) else self._appended
+        return heard >= (start + end) / 2
 
     def _push(self, pcm: bytes) -> None:
         """Cut into frames; a short last frame is filled up by what follows."""

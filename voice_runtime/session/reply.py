@@ -10,39 +10,59 @@ from voice_runtime.session.playout import Playout
 from voice_runtime.stages.payloads import SpokenClause
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Where a turn's time went, by stage in milliseconds, from `since_s` on: the end of the caller's voice."""
+
+    since_s: float
+    ms: dict[str, float] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Reply:
-    """A reply that is being made or played. Sans-IO; the caller brings the time.
+    """A reply that is being made or played; a draft, which the client knows nothing of, until it has an id.
 
-    request_id: of the pipeline's request that makes it. before_ms: where the turn's time went until `asked_s`, when the
-    thinker was asked, by stage. marks: filled by the pipeline.
+    Sans-IO; the caller brings the time.
+    request_id: of the pipeline's request that makes it. answers: the caller's words, "" when the agent speaks unasked.
+    asked_s: when the pipeline was asked. before: where the turn's time went until then.
+    id, epoch: for the client; of the session when the reply began: a frame of an older epoch is never sent.
+    error: why it failed while it was a draft.
     """
 
     request_id: str
     playout: Playout
-    before_ms: dict[str, float]
+    answers: str
     asked_s: float
+    before: Spent
     marks: Marks = field(default_factory=Marks)
+    id: str = ""
+    epoch: int = 0
+    confirmed_s: float = 0.0
+    captions: list[str] = field(default_factory=list)  # not told to the client yet
+    error: str | None = None
+    was_told_to_pause: bool = False
     _resampler: Resampler | None = None
     _spent_ms: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def id(self) -> str:
-        return self.playout.reply
-
-    def add(self, clause: SpokenClause) -> bool:
-        """Append a clause; True when it has brought sound."""
+    def add(self, clause: SpokenClause) -> None:
         if self._resampler is None:
             self._resampler = Resampler(clause.rate_hz, self.playout.rate_hz)
         pcm = to_pcm(self._resampler.push(to_samples(clause.pcm)))
-        self.playout.append(clause.text, pcm)
-        return bool(pcm)
+        ratio = self.playout.rate_hz / clause.rate_hz
+        self.playout.append([(word.text, int(word.sample * ratio)) for word in clause.words], pcm)
+        if clause.text:
+            self.captions.append(clause.text)
 
     def complete(self) -> None:
         """No more clauses will come."""
         if self._resampler is not None:
-            self.playout.append_tail(to_pcm(self._resampler.flush()))
+            self.playout.append([], to_pcm(self._resampler.flush()))
+            self._resampler = None
         self.playout.is_complete = True
+
+    @property
+    def has_sound(self) -> bool:
+        return self.playout.appended_s > 0
 
     def next_frame(self, now_s: float) -> bytes | None:
         """See `Playout.next_frame`."""
@@ -58,11 +78,16 @@ class Reply:
         return Timing(self.id, self._spent_ms, dict(self.marks.metrics.get(thinker, {})), self.playout.underruns)
 
     def _measure(self, now_s: float) -> dict[str, float]:
-        """Milliseconds from the end of the caller's speech to the first frame, by stage."""
-        spent, since_s = dict(self.before_ms), self.asked_s
+        """Milliseconds from the end of the caller's speech to the first frame, by stage.
+
+        What no stage took was spent on being sure that the turn is over.
+        """
+        spent, since_s = dict(self.before.ms), self.asked_s
         for stage, first_s in self.marks.first_s.items():
             spent[stage] = (first_s - since_s) * 1000
             since_s = first_s
-        spent["sending"] = (now_s - since_s) * 1000
-        spent["total"] = sum(spent.values())
+        sending_ms = (now_s - max(since_s, self.confirmed_s)) * 1000
+        total_ms = (now_s - self.before.since_s) * 1000
+        spent["confirming"] = total_ms - sending_ms - sum(spent.values())
+        spent |= {"sending": sending_ms, "total": total_ms}
         return {name: round(ms, 1) for name, ms in spent.items()}

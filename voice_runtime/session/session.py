@@ -4,61 +4,29 @@ Owns no socket and no task. The transport gives it `receive`, polls `next_output
 """
 
 import asyncio
-import itertools
-import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, assert_never
+from typing import ClassVar, assert_never
 
 from voice_runtime.audio.pcm import Samples
 from voice_runtime.pipeline.config import SessionSettings
-from voice_runtime.pipeline.runtime import Listener, Marks, Result
-from voice_runtime.schedulers.messages import Chunk, Failed, Finished
-from voice_runtime.session.events import (
-    CallerAudio,
-    CallEvent,
-    Flush,
-    Interrupt,
-    Played,
-    ReplyDone,
-    ReplyStarted,
-    ReplyText,
-    SessionError,
-    SessionEvent,
-    SpeechStarted,
-    SpeechStopped,
-    Timing,
-    TranscriptReady,
-    TypedText,
-)
+from voice_runtime.pipeline.runtime import Result
+from voice_runtime.schedulers.messages import Finished
+from voice_runtime.session import events, phrases
+from voice_runtime.session.agent import Agent, Stages
+from voice_runtime.session.events import AgentAudio, CallEvent, ReplyDone, SessionEvent, Timing
 from voice_runtime.session.hearing import Hearing, VoiceDetector
-from voice_runtime.session.history import History
-from voice_runtime.session.playout import Playout
-from voice_runtime.session.reply import Reply
+from voice_runtime.session.history import History, Memory
+from voice_runtime.session.recognition import Recognition, Words
+from voice_runtime.session.reply import Spent
+from voice_runtime.session.settings import configured
+from voice_runtime.session.timeline import Timeline
 from voice_runtime.session.turn import Effect, Input, State, TurnMachine
-from voice_runtime.stages.payloads import Heard, Payload, SpokenClause, Transcript, TurnEnd, Utterance
+from voice_runtime.session.unasked import GREET_AFTER_S, Unasked
+from voice_runtime.stages.payloads import Heard, TurnEnd
 
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentAudio:
-    """One frame for the client. epoch: compare with the session's at the last hop."""
-
-    epoch: int
-    pcm: bytes
-
-
-class Stages(Protocol):
-    """What a session needs of a pipeline. See `Pipeline`, which is one."""
-
-    def new_id(self) -> str: ...
-
-    def submit(self, entry: str, request_id: str, payload: Payload, listener: Listener) -> Marks: ...
-
-    def abort(self, request_id: str) -> object: ...
+PLAYED_AHEAD_MS = 100  # a client may play earlier than its reports tell
 
 
 class Session:
@@ -68,6 +36,7 @@ class Session:
     vad: this caller's voice detector.
     on_reply_done: called with each reply that ends and, if any of it was heard, where its time went; for metrics.
     clock: seconds, by the clock of the pipeline's marks.
+    memory: of the session that this one goes on with.
     """
 
     def __init__(  # noqa: PLR0913 - six parts and the clock, which only tests replace
@@ -79,48 +48,65 @@ class Session:
         output_hz: int,
         on_reply_done: Callable[[ReplyDone, Timing | None], None] = lambda done, timing: None,
         clock: Callable[[], float] = time.monotonic,
+        memory: Memory | None = None,
     ) -> None:
+        settings = settings if memory is None else memory.settings
         self.wake = asyncio.Event()
-        self.epoch = 0
+        self.timeline = Timeline(clock)
         self._pipeline = pipeline
-        self._settings = settings
-        self._output_hz = output_hz
-        self._on_reply_done = on_reply_done
         self._clock = clock
         self._machine = TurnMachine()
-        self._hearing = Hearing(settings.turn, vad, input_hz)
-        self._history = History(settings.history_turns)
+        self._hearing = Hearing(settings.turn, vad, input_hz, output_hz)
+        self._history = History(settings.history_turns, [] if memory is None else list(memory.messages))
+        self._agent = Agent(pipeline, settings, self._history, output_hz, clock, self._emit, self._apply, on_reply_done)
+        self._unasked = Unasked(None if memory is not None else clock() + GREET_AFTER_S, clock())
+        self._own_text = ""  # what the agent is to say unasked
         self._typed = ""
-        self._recognition = ""  # id of the recogniser's last request
-        self._requests: set[str] = set()
-        self._reply: Reply | None = None
+        self._turn = Recognition(pipeline, settings.recognise, clock)
+        self._overlap = Recognition(pipeline, settings.recognise, clock)  # what is said over a reply
+        self._joining = Recognition(pipeline, settings.recognise, clock)  # a long turn that went on after its end
+        self._turn_end: str | None = None  # Smart Turn's request
         self._outputs: deque[SessionEvent] = deque()
-        self._numbers = itertools.count(1)
         self._last_audio_s = 0.0
-        self._turn_ms: dict[str, float] = {}  # stage -> ms of the present turn, up to the thinker
 
     @property
     def state(self) -> State:
         return self._machine.state
 
+    @property
+    def epoch(self) -> int:
+        return self._agent.epoch
+
+    @property
+    def memory(self) -> Memory:
+        return Memory(self._history.messages, self._settings)
+
+    @property
+    def _settings(self) -> SessionSettings:
+        return self._agent.settings
+
     # Towards the agent
 
     def receive(self, event: CallEvent) -> None:
-        """Take what the client sent."""
+        """Take what the client sent.
+
+        Raises PeerError: bad_event, settings that do not fit.
+        """
         match event:
-            case CallerAudio(samples):
+            case events.CallerAudio(samples):
                 self._hear(samples)
-            case Played(reply, ms):
-                if self._reply is not None and self._reply.id == reply:
-                    self._reply.playout.reported(ms, self._clock())
-            case Interrupt():
+            case events.Played(reply, ms):
+                self._agent.reported(reply, ms)
+            case events.Interrupt():
                 if not self._hearing.activity.in_turn:  # who is still speaking is heard whole
                     self._hearing.recognised()
                 self._apply(Input.INTERRUPT)
-            case TypedText(text):
+            case events.TypedText(text):
                 self._hearing.recognised()
                 self._typed = text
                 self._apply(Input.TYPED)
+            case events.Configure():
+                self._configure(event)
             case _:
                 assert_never(event)
 
@@ -130,208 +116,241 @@ class Session:
 
     def close(self) -> None:
         """The connection is gone: everything of this caller is aborted."""
-        self._apply(Input.CLOSE)
+        if self.state is not State.CLOSED:
+            self._apply(Input.CLOSE)
+        self._joining.drop()
+
+    def _configure(self, event: events.Configure) -> None:
+        self._agent.settings = settings = configured(self._settings, event.changes)
+        self._hearing.activity.settings = settings.turn
+        if event.timeline is not None:
+            self.timeline.is_wanted = event.timeline
+        if self._unasked.greet_s is not None:
+            self._unasked.greet_s = self._clock()
 
     # Towards the client
 
     def next_output(self) -> SessionEvent | AgentAudio | None:
         """The next thing to send, in order; None when there is nothing yet."""
-        now_s = self._clock()
-        self._check_clock(now_s)
+        self._check_clock()
         if self._outputs:
             return self._outputs.popleft()
-        reply = self._reply
-        if reply is None or (frame := reply.next_frame(now_s)) is None:
-            return None
-        return AgentAudio(reply.playout.epoch, frame)
+        frame = self._agent.next_frame()
+        return None if frame is None else AgentAudio(*frame)
 
     def wait_s(self) -> float:
         """Seconds until `next_output` may have something without a wake-up; inf when only an event can bring it."""
-        now_s = self._clock()
-        wait_s = self._reply.playout.wait_s(now_s) if self._reply is not None else float("inf")
+        due_s = self._unasked.due_s(self._settings)
         if self._hearing.activity.in_turn:
-            wait_s = min(wait_s, max(0.0, self._last_audio_s + self._settings.turn.stalled_s - now_s))
-        return wait_s
+            due_s = min(due_s, self._last_audio_s + self._settings.turn.stalled_s)
+        return max(0.0, min(self._agent.wait_s(), due_s - self._clock()))
+
+    def _check_clock(self) -> None:
+        """What time alone brings: a reply played to its end, a client that sends no audio any more, nobody there."""
+        now_s = self._clock()
+        self._agent.check_played()
+        if self._hearing.activity.in_turn and now_s >= self._last_audio_s + self._settings.turn.stalled_s:
+            self._apply_heard(self._hearing.activity.stalled())
+        if (unasked := self._unasked.take(self._settings, now_s)) is not None:
+            self._own_text, given = unasked
+            self._apply(given)
 
     # The caller's audio
 
     def _hear(self, samples: Samples) -> None:
         self._last_audio_s = self._clock()
         for frame in self._hearing.frames(samples):
-            inputs = self._hearing.push(frame, agent_speaks=self.state in (State.THINKING, State.SPEAKING))
+            agent_speaks = self.state in (State.THINKING, State.SPEAKING, State.CLOSING)
+            inputs = self._hearing.push(frame, self._agent.take_played(PLAYED_AHEAD_MS), agent_speaks=agent_speaks)
             if (pause := self._hearing.pause()) is not None and self._settings.judge_turn is not None:
                 self._ask_turn_end(self._settings.judge_turn, *pause)
-            for given in inputs:
+            self._apply_heard(inputs)
+            if self.state is State.HELD and self._hearing.activity.in_turn:
+                self._judge_when_due()
+
+    def _apply_heard(self, inputs: list[Input]) -> None:
+        for given in inputs:
+            if given is Input.TURN_OVER and self.state is State.HELD and self._overlap.words is not None:
+                self._overlap.words.turn_is_over = True  # whether it was one, its words will tell
+            else:
                 self._apply(given)
 
     def _ask_turn_end(self, stage: str, pause: int, pcm: bytes) -> None:
         def judged(result: Result) -> None:
-            self._requests.discard(result.request_id)
             if isinstance(result, Finished) and isinstance(result.result, TurnEnd):
-                for given in self._hearing.judged(pause, result.result.probability):
-                    self._apply(given)
+                self.timeline.note("turn_end", probability=round(result.result.probability, 3))
+                self._apply_heard(self._hearing.judged(pause, result.result.probability))
 
-        self._submit(stage, Heard(pcm), judged)
+        self._drop_turn_end()
+        self._turn_end = self._pipeline.new_id()
+        self._pipeline.submit(stage, self._turn_end, Heard(pcm), judged)
+
+    def _drop_turn_end(self) -> None:
+        if self._turn_end is not None:
+            self._pipeline.abort(self._turn_end)  # nothing, if it has ended
+            self._turn_end = None
+
+    # What is said over a reply
+
+    def _judge_when_due(self) -> None:
+        """While the voice goes on: its words so far, or its length, may show that it means to interrupt."""
+        voiced_ms, words = self._hearing.activity.voiced_ms, self._overlap.words
+        if voiced_ms >= self._settings.turn.interrupt_ms:
+            self._overlap.drop()
+            self._apply(Input.YIELD)
+        elif voiced_ms - (words.voiced_ms if words is not None else 0) >= self._settings.turn.judge_ms:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Recognise what was said so far over the reply."""
+        voiced_ms = self._hearing.activity.voiced_ms
+        if not self._overlap.covers(voiced_ms):
+            self._overlap.start(self._hearing.overlap(), voiced_ms, self._hearing.activity.silence_ms, self._judged)
+
+    def _judged(self, words: Words) -> None:
+        activity, turn = self._hearing.activity, self._settings.turn
+        meaning = phrases.meaning(words.text or "", turn.backchannels, turn.interrupt_words)
+        self.timeline.note("judged", meaning=meaning, voiced_ms=words.voiced_ms)
+        if meaning == "words":
+            self._apply(Input.YIELD)
+        elif self._overlap.covers(activity.voiced_ms) and (activity.silence_ms or words.turn_is_over):
+            self._apply(Input.KEEP)
+
+    def _follow_caller(self) -> None:
+        """The caller has got the floor while speaking over a reply, and may have fallen silent since."""
+        activity = self._hearing.activity
+        if not activity.in_turn:
+            self._apply(Input.TURN_OVER)
+        elif activity.silence_ms:
+            self._apply(Input.SILENCE)
+            if activity.silence_ms >= self._settings.turn.draft_silence_ms:
+                self._apply(Input.PAUSE)
+        self._overlap.drop()
 
     # The turn machine's effects
 
     def _apply(self, given: Input) -> None:
+        before = self.state
         for effect in self._machine.on(given):
             self._effects[effect](self)
-
-    def _caller_started(self) -> None:
-        self._emit(SpeechStarted())
-
-    def _caller_stopped(self) -> None:
-        self._emit(SpeechStopped())
+        if given in (Input.VOICE, Input.TYPED):
+            self._unasked.prompts, self._unasked.greet_s = 0, None
+        if before is State.HELD and self.state is State.HEARING:
+            self._follow_caller()
+        if self.state is not State.LISTENING:
+            self._unasked.quiet_since_s = None
+        elif self._unasked.quiet_since_s is None:
+            self._unasked.quiet_since_s = self._clock()
 
     def _drop_heard(self) -> None:
+        self._turn.drop()
+        self._overlap.drop()
+        self._drop_turn_end()
         self._hearing.drop()
+
+    def _drop_overlap(self) -> None:
+        self._overlap.drop()
+        self._hearing.drop_overlap()
 
     def _abort_reply(self) -> None:
         """One transaction: raise the epoch, abort every stage, tell the client to drop what it has buffered."""
-        self.epoch += 1
-        kept = self._recognition_kept()
-        for request_id in self._requests - kept:
-            self._pipeline.abort(request_id)
-        self._requests = kept
-        reply = self._reply
-        if reply is not None:
-            self._emit(Flush(reply.id))
-            self._end_reply(reply, ReplyDone(reply.id, "interrupted"))
-
-    def _recognition_kept(self) -> set[str]:
-        """The recogniser's request when the caller goes on after so long a turn that both would be too long together.
-
-        Its words then become the beginning of what is said now; of a short turn the sound is kept, not the request.
-        """
-        if self.state is not State.HEARING or not self._hearing.holds_long_turn:
-            return set()
-        self._hearing.recognised()
-        return self._requests & {self._recognition}
-
-    def _recognise(self) -> None:
-        over_s, epoch = self._clock(), self.epoch
-        self._turn_ms = {"end_of_turn": float(self._hearing.activity.silence_ms)}
-        utterance = Utterance(self._hearing.take_turn())
-
-        def recognised(result: Result) -> None:
-            self._requests.discard(result.request_id)
-            if self.epoch != epoch:
-                self._join(result)
-                return
+        self._agent.abort()
+        if self.state is State.HEARING and self._turn.words is not None and self._hearing.holds_long_turn:
+            # Both would be too long together: the words of the first become the beginning of what is said now.
             self._hearing.recognised()
-            self._turn_ms[self._settings.recognise] = (self._clock() - over_s) * 1000
-            if isinstance(result, Finished) and isinstance(result.result, Transcript):
-                self._answer_spoken(result.result.text)
-            else:
-                self._emit(SessionError("stage_failed", str(getattr(result, "error", result))))
-                self._apply(Input.REPLY_OVER)
+            self._joining, self._turn = self._turn, self._joining
+            self._joining.then = self._join
+        self._turn.drop()
 
-        self._recognition = self._submit(self._settings.recognise, utterance, recognised)
-
-    def _join(self, result: Result) -> None:
+    def _join(self, words: Words) -> None:
         """Words of a turn that has gone on since: they stay unanswered until the caller has finished."""
-        if isinstance(result, Finished) and isinstance(result.result, Transcript) and _has_words(result.result.text):
-            self._emit(TranscriptReady(result.result.text))
-            self._history.add_caller(result.result.text)
+        self._joining.drop()
+        if phrases.has_words(words.text or ""):
+            self._emit(events.TranscriptReady(words.text or ""))
+            self._history.add_caller(words.text or "")
 
-    def _answer_spoken(self, text: str) -> None:
-        if not _has_words(text):
+    # The caller's words
+
+    def _draft(self) -> None:
+        if not self._settings.turn.draft or self._take_judged_words():
+            return
+        activity = self._hearing.activity
+        self._turn.start(self._hearing.turn_so_far(), activity.voiced_ms, activity.silence_ms, self._turn_read)
+
+    def _take_judged_words(self) -> bool:
+        """What was judged to be an interruption need not be recognised again."""
+        words = self._overlap.take() if self._overlap.covers(self._hearing.activity.voiced_ms) else None
+        if words is None or words.text is None or self._hearing.has_unrecognised:
+            return False
+        self._turn.words = words
+        self._turn_read(words)
+        return True
+
+    def _drop_draft(self) -> None:
+        self._turn.drop()
+        self._agent.drop_draft()
+
+    def _answer(self) -> None:
+        """The turn is over: its words are known, are being recognised, or are now."""
+        activity = self._hearing.activity
+        if not self._turn.covers(activity.voiced_ms):
+            self._drop_draft()
+            self._turn.start(self._hearing.turn_so_far(), activity.voiced_ms, activity.silence_ms, self._turn_read)
+        words = self._turn.words
+        assert words is not None
+        words.turn_is_over = True
+        self._hearing.take_turn()
+        if words.text is not None:
+            self._answer_words(words)
+
+    def _turn_read(self, words: Words) -> None:
+        """The words until a pause are known: the reply to them is begun, unless they want more."""
+        text = words.text or ""
+        if words.error is not None:
+            self._emit(events.SessionError("stage_failed", words.error))
+        if words.turn_is_over:
+            self._answer_words(words)
+        elif phrases.has_words(text):
+            self._emit(events.TranscriptReady(text, is_final=False))
+            unfinished = phrases.is_unfinished(text)
+            if not unfinished and not phrases.asks_to_repeat(text):
+                self._agent.draft(text, words.spent)
+            self._apply_heard(self._hearing.activity.read(unfinished=unfinished))
+
+    def _answer_words(self, words: Words) -> None:
+        self._turn.drop()
+        self._hearing.recognised()
+        text = words.text or ""
+        if not phrases.has_words(text):
+            self._agent.drop_draft()
             self._apply(Input.REPLY_OVER)
             return
-        self._emit(TranscriptReady(text))
-        self._answer(text)
-
-    def _answer_typed(self) -> None:
-        self._turn_ms = {}
-        self._answer(self._typed)
-
-    def _answer(self, text: str) -> None:
-        self._history.add_caller(text)
-        epoch = self.epoch
-        playout = Playout(f"r{next(self._numbers)}", epoch, self._output_hz, self._settings.lead_ms)
-        reply = Reply(self._pipeline.new_id(), playout, self._turn_ms, self._clock())
-        self._reply = reply
-        self._emit(ReplyStarted(reply.id))
-
-        def answered(result: Result) -> None:
-            if self.epoch == epoch:
-                self._take_reply(reply, result)
-
-        self._requests.add(reply.request_id)
-        reply.marks = self._pipeline.submit(self._settings.reply, reply.request_id, self._history.prompt(), answered)
-
-    def _take_reply(self, reply: Reply, result: Result) -> None:
-        match result:
-            case Chunk(_, SpokenClause() as clause):
-                self._take_clause(reply, clause)
-            case Finished():
-                self._requests.discard(reply.request_id)
-                reply.complete()
-            case Failed(_, error):
-                self._requests.discard(reply.request_id)
-                self.epoch += 1
-                self._emit(SessionError("stage_failed", error))
-                self._end_reply(reply, ReplyDone(reply.id, "failed"))
-                self._apply(Input.REPLY_OVER)
-            case _:
-                raise TypeError(f"the reply brought {type(result.item).__name__}, expected SpokenClause")
-        self.wake.set()
-
-    def _take_clause(self, reply: Reply, clause: SpokenClause) -> None:
-        has_sound = reply.add(clause)
-        if clause.text:
-            self._emit(ReplyText(reply.id, clause.text))
-        if has_sound:
-            self._apply(Input.REPLY_SOUND)
-        if reply.playout.appended_s > self._settings.longest_reply_s:
-            logger.warning("request %s: reply cut at %.0f s", reply.request_id, reply.playout.appended_s)
-            self._pipeline.abort(reply.request_id)
-            self._requests.discard(reply.request_id)
-            reply.complete()
-
-    # Ends
-
-    def _check_clock(self, now_s: float) -> None:
-        """What time alone brings: a reply played to its end, a client that sends no audio any more."""
-        reply = self._reply
-        if reply is not None and reply.playout.is_over(now_s):
-            self._end_reply(reply, ReplyDone(reply.id, "completed"))
-            self._apply(Input.REPLY_OVER)
-        if self._hearing.activity.in_turn and now_s >= self._last_audio_s + self._settings.turn.stalled_s:
-            for given in self._hearing.activity.stalled():
-                self._apply(given)
-
-    def _end_reply(self, reply: Reply, done: ReplyDone) -> None:
-        """The one way out for a reply: played, cut and failed all pass here."""
-        self._reply = None
-        self._history.add_agent(reply.playout.heard_text(self._clock()))
-        timing = reply.timing(self._settings.reply)
-        if timing is not None:
-            self._emit(timing)
-        self._on_reply_done(done, timing)
-        self._emit(done)
-
-    def _submit(self, stage: str, payload: Payload, listener: Callable[[Result], None]) -> str:
-        request_id = self._pipeline.new_id()
-        self._requests.add(request_id)
-        self._pipeline.submit(stage, request_id, payload, listener)
-        return request_id
+        self._emit(events.TranscriptReady(text))
+        if not (phrases.asks_to_repeat(text) and self._agent.repeat(text)):
+            self._agent.answer(text, words.spent)
+        if self.state is State.HELD:  # the caller makes a sound again
+            self._agent.hold()
 
     def _emit(self, event: SessionEvent) -> None:
+        self.timeline.note_event(event)
         self._outputs.append(event)
+        if isinstance(event, ReplyDone) and self.timeline.is_wanted:
+            self._outputs.append(self.timeline.take())
         self.wake.set()
 
     _effects: ClassVar[dict[Effect, Callable[["Session"], None]]] = {
-        Effect.CALLER_STARTED: _caller_started,
-        Effect.CALLER_STOPPED: _caller_stopped,
+        Effect.CALLER_STARTED: lambda self: self._emit(events.SpeechStarted()),
+        Effect.CALLER_STOPPED: lambda self: self._emit(events.SpeechStopped()),
+        Effect.DRAFT: _draft,
+        Effect.DROP_DRAFT: _drop_draft,
+        Effect.HOLD: lambda self: self._agent.hold(),
+        Effect.RESUME: lambda self: self._agent.resume(),
+        Effect.JUDGE: _judge,
         Effect.ABORT_REPLY: _abort_reply,
-        Effect.RECOGNISE: _recognise,
-        Effect.ANSWER_TYPED: _answer_typed,
+        Effect.ANSWER: _answer,
+        Effect.ANSWER_TYPED: lambda self: self._agent.answer(self._typed, Spent(self._clock())),
+        Effect.SAY: lambda self: self._agent.say(self._own_text),
         Effect.DROP_HEARD: _drop_heard,
+        Effect.DROP_OVERLAP: _drop_overlap,
+        Effect.HANG_UP: lambda self: self._emit(events.Closing("idle")),
     }
-
-
-def _has_words(text: str) -> bool:
-    return any(letter.isalnum() for letter in text)

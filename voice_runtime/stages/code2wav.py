@@ -13,7 +13,7 @@ from voice_runtime.schedulers.code2wav import Code2WavScheduler, Samples
 from voice_runtime.schedulers.messages import NewRequest, Sent, StreamChunk, StreamDone
 from voice_runtime.sglang_backend import cpu_compat
 from voice_runtime.stages.base import Stage, StageSettings
-from voice_runtime.stages.payloads import Codes, Opening, SpokenClause, Word
+from voice_runtime.stages.payloads import Codes, Opening, SpokenClause, SpokenWord, Word
 
 
 class Code2WavSettings(StageSettings, frozen=True, tag="code2wav.voice", kw_only=True):
@@ -42,10 +42,10 @@ class SpokenReply:
 
     def sound(self, samples: Samples, start: int) -> SpokenClause:
         end = start + len(samples)
-        text = ""
-        while self._words and self._words[0].frame * self._frame_samples < end:
-            text += self._words.popleft().text
-        return SpokenClause(text, to_pcm(samples), self._rate_hz)
+        words = []
+        while self._words and (at := self._words[0].frame * self._frame_samples) < end:
+            words.append(SpokenWord(self._words.popleft().text, max(0, at - start)))
+        return SpokenClause(words, to_pcm(samples), self._rate_hz)
 
 
 def build(settings: Code2WavSettings) -> Stage:

@@ -1,5 +1,7 @@
 """What travels between the session and the stages. Audio is raw PCM bytes, never pickled objects."""
 
+import re
+
 import msgspec
 
 
@@ -28,16 +30,21 @@ class TurnEnd(msgspec.Struct, frozen=True, tag=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn of the conversation. role: "system", "user" or "assistant"."""
+    """One turn of the conversation. role: "user" or "assistant". was_cut: an answer that was heard only so far."""
 
     role: str
     text: str
+    was_cut: bool = False
 
 
 class Prompt(msgspec.Struct, frozen=True, tag=True):
-    """The conversation so far; the last message is the caller's. seed: of the drawing, when the thinker draws."""
+    """The conversation so far; the last message is the caller's.
+
+    instructions: of this session, in place of the stage's own. seed: of the drawing, when the thinker draws.
+    """
 
     messages: list[Message]
+    instructions: str | None = None
     seed: int | None = None
 
 
@@ -57,12 +64,30 @@ class Clause(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-class SpokenClause(msgspec.Struct, frozen=True, tag=True):
-    """A piece of the reply as sound. text: the words that begin in it. pcm: 16-bit little-endian mono at `rate_hz`."""
+class SpokenWord(msgspec.Struct, frozen=True):
+    """Words of the reply, with the spaces around them, and the sample of their clause at which they begin."""
 
     text: str
+    sample: int
+
+
+class SpokenClause(msgspec.Struct, frozen=True, tag=True):
+    """A piece of the reply as sound. words: those that begin in it. pcm: 16-bit little-endian mono at `rate_hz`."""
+
+    words: list[SpokenWord]
     pcm: bytes
     rate_hz: int
+
+    @classmethod
+    def spread(cls, text: str, pcm: bytes, rate_hz: int) -> "SpokenClause":
+        """A clause of a voice that does not tell when it says what: a word takes as long as it has letters."""
+        samples_per_letter = len(pcm) / 2 / max(1, len(text))
+        words = re.finditer(r"\s*\S+\s*", text)
+        return cls([SpokenWord(word[0], int(word.start() * samples_per_letter)) for word in words], pcm, rate_hz)
+
+    @property
+    def text(self) -> str:
+        return "".join(word.text for word in self.words)
 
 
 class Word(msgspec.Struct, frozen=True):

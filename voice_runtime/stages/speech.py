@@ -27,7 +27,7 @@ class ReplySpeech:
 
     def push(self, item: Clause) -> Iterable[SpokenClause]:
         samples = self._voice.speak(item.text)
-        yield SpokenClause(item.text, to_pcm(samples), hibari.RATE_HZ)
+        yield SpokenClause.spread(item.text, to_pcm(samples), hibari.RATE_HZ)
 
     def close(self) -> Iterable[SpokenClause]:
         return ()

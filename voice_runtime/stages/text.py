@@ -118,6 +118,12 @@ class ClauseCutter:
         return clause
 
 
+def clauses(text: str, settings: TextSettings) -> list[Clause]:
+    """A text that is there as a whole."""
+    cutter = ClauseCutter(settings)
+    return [Clause(clause) for clause in (*cutter.push(text), *cutter.close())]
+
+
 def _words(text: str) -> int:
     """How much there is to think and to say: in a number every digit is a token, and about a word."""
     return sum(max(1, sum(letter.isdigit() for letter in word)) for word in text.split())

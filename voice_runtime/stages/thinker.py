@@ -19,6 +19,7 @@ from voice_runtime.stages.payloads import Message, Prompt, TokenIds
 
 logger = logging.getLogger(__name__)
 DEFAULT_MODEL = "smollm2-135m-instruct"
+CUT = " —"
 
 
 class Shot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,7 +88,6 @@ class RequestBuilder:
         self._settings = settings
         self._folder = folder
         self._room_tokens = room_tokens
-        self._opening = _opening(settings)
 
     def __call__(self, prompt: Prompt) -> Generate:
         """Raises RequestError: the template or the tokenizer does not take the conversation."""
@@ -108,11 +108,12 @@ class RequestBuilder:
         )
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
-        turns = [{"role": message.role, "content": self._plain(message.text)} for message in prompt.messages]
-        ids = self._tokens(turns)
+        opening = _opening(self._settings, prompt.instructions and self._plain(prompt.instructions))
+        turns = [{"role": message.role, "content": self._content(message)} for message in prompt.messages]
+        ids = self._tokens(opening + turns)
         while len(ids) + self._settings.max_new_tokens > self._room_tokens and turns[-1]["content"]:
             turns = _without_oldest(turns)
-            ids = self._tokens(turns)
+            ids = self._tokens(opening + turns)
         return ids
 
     @cached_property
@@ -125,6 +126,10 @@ class RequestBuilder:
     def _marks(self) -> list[str]:
         return [token.content for token in self._tokenizer.added_tokens_decoder.values() if token.special]
 
+    def _content(self, message: Message) -> str:
+        """An answer that was cut ends in a dash: the model sees that the caller did not hear the rest."""
+        return self._plain(message.text) + (CUT if message.was_cut else "")
+
     def _plain(self, text: str) -> str:
         """A caller's words without the template's own marks: nobody types himself into another role."""
         for mark in self._marks:
@@ -133,7 +138,7 @@ class RequestBuilder:
 
     def _tokens(self, turns: list[dict[str, str]]) -> list[int]:
         text = self._tokenizer.apply_chat_template(
-            self._opening + turns,
+            turns,
             chat_template=self._settings.chat_template,
             tokenize=False,
             add_generation_prompt=True,
@@ -142,9 +147,10 @@ class RequestBuilder:
         return ids
 
 
-def _opening(settings: ThinkerSettings) -> list[dict[str, str]]:
-    """What every conversation begins with: instructions and example turns."""
-    opening = [{"role": "system", "content": settings.instructions}] if settings.instructions else []
+def _opening(settings: ThinkerSettings, own: str | None) -> list[dict[str, str]]:
+    """What a conversation begins with: instructions, the session's own before the stage's, and example turns."""
+    instructions = own or settings.instructions
+    opening = [{"role": "system", "content": instructions}] if instructions else []
     for shot in settings.few_shot:
         opening += [{"role": "user", "content": shot.user}, {"role": "assistant", "content": shot.assistant}]
     return opening

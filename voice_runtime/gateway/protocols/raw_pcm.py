@@ -1,6 +1,7 @@
 """The protocol of /v1/pcm: PCM16LE in binary messages, events as JSON text. Sans-IO: owns no socket, clock or task."""
 
-from typing import assert_never
+import dataclasses
+from typing import Any, assert_never
 
 import msgspec
 
@@ -25,7 +26,23 @@ class _Text(msgspec.Struct, tag="text", forbid_unknown_fields=True):
     text: str
 
 
-_decoder = msgspec.json.Decoder(_Played | _Interrupt | _Text)
+class _Configure(msgspec.Struct, tag="configure", forbid_unknown_fields=True, omit_defaults=True):
+    """Fields as in `SessionSettings`, which checks their values; what is left out stays as it was."""
+
+    instructions: str | None = None
+    greeting: str | None = None
+    idle_s: float | None = None
+    idle_prompts: list[str] | None = None
+    goodbye: str | None = None
+    turn: dict[str, Any] | None = None
+    timeline: bool | None = None
+
+    def event(self) -> events.Configure:
+        changes = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return events.Configure(changes, changes.pop("timeline", None))
+
+
+_decoder = msgspec.json.Decoder(_Played | _Interrupt | _Text | _Configure)
 _encoder = msgspec.json.Encoder()
 
 
@@ -61,7 +78,7 @@ class RawPcmCodec:
         try:
             message = _decoder.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            raise PeerError("bad_event", f"{error}; expected played, interrupt or text") from None
+            raise PeerError("bad_event", f"{error}; expected played, interrupt, text or configure") from None
         match message:
             case _Played(reply, ms):
                 return events.Played(reply, ms)
@@ -69,6 +86,8 @@ class RawPcmCodec:
                 return events.Interrupt()
             case _Text(typed):
                 return _typed(typed)
+            case _Configure():
+                return message.event()
             case _:
                 assert_never(message)
 
@@ -82,34 +101,38 @@ def _typed(text: str) -> events.TypedText:
     return events.TypedText(text.strip())
 
 
-def ready(session: str, input_rate: int, output_rate: int) -> str:
-    """The first message to the client."""
-    return _json({"type": "ready", "session": session, "input_rate": input_rate, "output_rate": output_rate})
+def ready(session: str, input_rate: int, output_rate: int, resume: str) -> str:
+    """The first message to the client. resume: the token that a later session goes on with this conversation with."""
+    rates = {"input_rate": input_rate, "output_rate": output_rate}
+    return _json({"type": "ready", "session": session, **rates, "resume": resume})
+
+
+_TYPES: dict[type[events.SessionEvent], str] = {
+    events.SpeechStarted: "speech_started",
+    events.SpeechStopped: "speech_stopped",
+    events.TranscriptReady: "transcript",
+    events.ReplyStarted: "reply_started",
+    events.ReplyText: "reply_text",
+    events.Pause: "pause",
+    events.Resume: "resume",
+    events.Flush: "flush",
+    events.ReplyDone: "reply_done",
+    events.Timing: "timing",
+    events.TurnTimeline: "timeline",
+    events.Closing: "closing",
+    events.SessionError: "error",
+}
 
 
 def encode(event: events.SessionEvent) -> str:
-    """An event for the client."""
+    """An event for the client: its type, and its fields by their names."""
+    message: dict[str, object] = {"type": _TYPES[type(event)], **dataclasses.asdict(event)}
     match event:
-        case events.SpeechStarted():
-            return _json({"type": "speech_started"})
-        case events.SpeechStopped():
-            return _json({"type": "speech_stopped"})
-        case events.TranscriptReady(text):
-            return _json({"type": "transcript", "text": text, "final": True})
-        case events.ReplyStarted(reply):
-            return _json({"type": "reply_started", "reply": reply})
-        case events.ReplyText(reply, text):
-            return _json({"type": "reply_text", "reply": reply, "text": text})
-        case events.Flush(reply):
-            return _json({"type": "flush", "reply": reply})
-        case events.ReplyDone(reply, status):
-            return _json({"type": "reply_done", "reply": reply, "status": status})
-        case events.Timing(reply, ms, tokens, underruns):
-            return _json({"type": "timing", "reply": reply, "ms": ms, "tokens": tokens, "underruns": underruns})
-        case events.SessionError(code, message):
-            return _json({"type": "error", "code": code, "message": message})
-        case _:
-            assert_never(event)
+        case events.TranscriptReady():
+            message["final"] = message.pop("is_final")
+        case events.TurnTimeline(entries):
+            message["entries"] = [{"ms": at_ms, "what": what, **details} for at_ms, what, details in entries]
+    return _json(message)
 
 
 def _json(message: dict[str, object]) -> str:

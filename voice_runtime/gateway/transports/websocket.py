@@ -11,8 +11,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import raw_pcm
-from voice_runtime.session.events import CallerAudio, SessionError
-from voice_runtime.session.session import AgentAudio, Session
+from voice_runtime.session.events import AgentAudio, CallerAudio, Closing, SessionError
+from voice_runtime.session.session import Session
 
 logger = logging.getLogger(__name__)
 MOST_MESSAGE_BYTES = 1 << 20
@@ -44,25 +44,31 @@ class Allowance:
             raise PeerError(self.code, f"{ahead_s:.1f} s ahead of real time, expected at most {BURST_S:g} s")
 
 
+class _HungUp(Exception):
+    """The agent has said goodbye."""
+
+
 async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: float, session_s: float) -> None:
     """Carry a session over an accepted socket until the client leaves, is dropped, or its time is over.
 
     send_s: a client that takes nothing for so long is dropped. session_s: longest session.
     """
     codec = raw_pcm.RawPcmCodec()
+    code, over = 1000, None
     try:
         async with asyncio.timeout(session_s), asyncio.TaskGroup() as tasks:
             tasks.create_task(_read(socket, session, codec, input_hz), name="read client")
             tasks.create_task(_write(socket, session, send_s), name="write client")
     except TimeoutError:
-        code, over = 1000, SessionError("session_too_long", f"{session_s:g} s are over, the limit")
+        over = SessionError("session_too_long", f"{session_s:g} s are over, the limit")
     except ExceptionGroup as group:
         if any(isinstance(error, WebSocketDisconnect) for error in group.exceptions):
             return
         error = group.exceptions[0]
-        if not isinstance(error, PeerError):
+        if isinstance(error, PeerError):
+            code, over = 1008, SessionError(error.code, str(error))
+        elif not isinstance(error, _HungUp):
             raise
-        code, over = 1008, SessionError(error.code, str(error))
     finally:
         session.close()
     await _close(socket, code, over)
@@ -106,6 +112,8 @@ async def _write(socket: WebSocket, session: Session, send_s: float) -> None:
             async with asyncio.timeout(send_s):
                 if not isinstance(output, AgentAudio):
                     await socket.send_text(raw_pcm.encode(output))
+                    if isinstance(output, Closing):
+                        raise _HungUp
                 elif output.epoch == session.epoch:
                     await socket.send_bytes(output.pcm)
         except TimeoutError:
@@ -120,10 +128,12 @@ async def _sleep(wake: asyncio.Event, longest_s: float) -> None:
         pass
 
 
-async def _close(socket: WebSocket, code: int, over: SessionError) -> None:
-    """Say why and goodbye; a client that takes nothing does not get to hear it."""
-    logger.info("closing a client: %s", over.code)
+async def _close(socket: WebSocket, code: int, over: SessionError | None) -> None:
+    """Say why, if it was not said yet, and goodbye; a client that takes nothing does not get to hear it."""
+    reason = "goodbye" if over is None else over.code
+    logger.info("closing a client: %s", reason)
     with contextlib.suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
         async with asyncio.timeout(CLOSE_S):
-            await socket.send_text(raw_pcm.encode(over))
-            await socket.close(code, over.code)
+            if over is not None:
+                await socket.send_text(raw_pcm.encode(over))
+            await socket.close(code, reason)
