@@ -1,0 +1,260 @@
+"""A call with the real pipeline in which nobody waits for silence: time runs on while no stage is at work.
+
+The caller's sound reaches a session directly, 20 ms at a time; a loudspeaker plays what the session sends. While a stage
+has something to do, time passes as it does; otherwise the next 20 ms come at once.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voice_runtime import assets
+from voice_runtime.audio.pcm import Samples
+from voice_runtime.cli import default_pipeline
+from voice_runtime.client import Loudspeaker
+from voice_runtime.models.vad import SileroVad
+from voice_runtime.pipeline import wire
+from voice_runtime.pipeline.config import SessionSettings, load
+from voice_runtime.pipeline.runtime import Listener, Marks, Pipeline, Result
+from voice_runtime.pipeline.supervisor import Supervisor
+from voice_runtime.schedulers.messages import Chunk
+from voice_runtime.session import events
+from voice_runtime.session.history import Memory
+from voice_runtime.session.session import Session
+from voice_runtime.stages.payloads import Payload
+
+RATE_HZ = 16_000
+AGENT_HZ = 24_000
+TICK_S = 0.02
+REPORT_TICKS = 5
+Echo = Callable[[Samples], Samples]  # the agent's sound of 20 ms -> what of it comes back to the microphone
+Event = events.SessionEvent
+
+
+@dataclass(slots=True)
+class Theatre:
+    """A pipeline that is warm, for any number of calls."""
+
+    pipeline: Pipeline
+    settings: SessionSettings
+    vad: SileroVad
+
+    def call(self, memory: Memory | None = None, **settings: Any) -> "Call":
+        """settings: fields of `SessionSettings` that differ from the pipeline file's."""
+        changed = {**{name: getattr(self.settings, name) for name in self.settings.__struct_fields__}, **settings}
+        return Call(self.pipeline, SessionSettings(**changed), self.vad, memory)
+
+
+@contextlib.asynccontextmanager
+async def theatre(pipeline_file: Path | None = None) -> AsyncIterator[Theatre]:
+    path = pipeline_file or default_pipeline()
+    config = load(path)
+    folder = wire.runtime_folder("play")
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(wire.only_gateway(folder))
+        await stack.enter_async_context(Supervisor(config, path, folder))
+        pipeline = await stack.enter_async_context(Pipeline(config, folder))
+        await pipeline.wait_ready()
+        yield Theatre(pipeline, config.session, SileroVad(assets.locate("silero-vad")))
+
+
+class _Watched:
+    """The pipeline, and which requests a session has in it."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.live: set[str] = set()
+        self._pipeline = pipeline
+        self.new_id = pipeline.new_id
+
+    def submit(self, entry: str, request_id: str, payload: Payload, listener: Listener) -> Marks:
+        return self._pipeline.submit(entry, request_id, payload, self._watch(request_id, listener))
+
+    def say(self, entry: str, request_id: str, text: str, listener: Listener) -> Marks:
+        return self._pipeline.say(entry, request_id, text, self._watch(request_id, listener))
+
+    def abort(self, request_id: str) -> object:
+        self.live.discard(request_id)
+        return self._pipeline.abort(request_id)
+
+    def _watch(self, request_id: str, listener: Listener) -> Listener:
+        self.live.add(request_id)
+
+        def heard(result: Result) -> None:
+            if not isinstance(result, Chunk):
+                self.live.discard(request_id)
+            listener(result)
+
+        return heard
+
+
+@dataclass(slots=True)
+class Moment:
+    """Something that the client was told. at_s: when, by the call's clock."""
+
+    at_s: float
+    event: Event
+
+
+@dataclass(slots=True)
+class Call:
+    """One call.
+
+    told: what the client was told, in order. fenced_samples: sound that came after a flush and before the next reply.
+    """
+
+    pipeline: Pipeline
+    settings: SessionSettings
+    vad: SileroVad
+    memory: Memory | None = None
+    told: list[Moment] = field(default_factory=list)
+    loudspeaker: Loudspeaker = field(default_factory=lambda: Loudspeaker(AGENT_HZ))
+    fenced_samples: int = 0
+    echo: Echo | None = None
+    session: Session = field(init=False)
+    _stages: _Watched = field(init=False)
+    _skipped_s: float = 0.0
+    _ticks: int = 0
+    _began_s: float = field(default_factory=time.monotonic)
+    _line: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    _reply: str | None = None
+    _is_fenced: bool = True
+
+    def __post_init__(self) -> None:
+        self._stages = _Watched(self.pipeline)
+        vad = self.vad.open()
+        self.session = Session(
+            self._stages, self.settings, vad, RATE_HZ, AGENT_HZ, clock=self.now_s, memory=self.memory
+        )
+
+    async def __aenter__(self) -> "Call":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.session.close()
+
+    def now_s(self) -> float:
+        return time.monotonic() + self._skipped_s
+
+    # What the caller does
+
+    async def say(self, samples: Samples) -> None:
+        """Speak; returns when the last of it was sent."""
+        self.begin_to_say(samples)
+        await self.until(lambda: not self._line.size)
+
+    def begin_to_say(self, samples: Samples) -> None:
+        """The same, without waiting."""
+        self._line = np.concatenate([self._line, samples])
+
+    async def ask(self, samples: Samples, after_ms: int = 0) -> None:
+        """Speak, and listen until so much of the answer was heard."""
+        since = self.mark()
+        await self.say(samples)
+        await self.hear_answer(after_ms, since)
+
+    async def hear_answer(self, ms: float, since: int = 0) -> None:
+        """Listen until so much of a reply that began after `since` was heard."""
+        await self.until(lambda: any(self._is_sounding(moment) for moment in self.told[since:]))
+        begun_s = self.now_s()
+        await self.until(lambda: self.now_s() >= begun_s + ms / 1000)
+
+    async def listen(self, seconds: float) -> None:
+        end_s = self.now_s() + seconds
+        await self.until(lambda: self.now_s() >= end_s, seconds + 1)
+
+    async def until(self, true: Callable[[], bool], within_s: float = 40.0) -> None:
+        """Listen until something is so.
+
+        Raises TimeoutError: it did not become so; the message lists what was told.
+        """
+        end_s = self.now_s() + within_s
+        while not true():
+            if self.now_s() > end_s:
+                told = [type(moment.event).__name__ for moment in self.told[-20:]]
+                raise TimeoutError(f"it did not come to that within {within_s} s; told: {told}")
+            await self._tick()
+
+    async def until_told(self, kind: type[Event], since: int = 0, within_s: float = 40.0) -> Any:
+        """The first event of a kind that was told after `since` others."""
+        await self.until(lambda: bool(self.of(kind, since)), within_s)
+        return self.of(kind, since)[0].event
+
+    # What came of it
+
+    def mark(self) -> int:
+        """How much was told until now, for `since`."""
+        return len(self.told)
+
+    def of(self, kind: type[Event], since: int = 0) -> list[Moment]:
+        return [moment for moment in self.told[since:] if isinstance(moment.event, kind)]
+
+    def heard(self, start_s: float) -> Samples:
+        """The agent's sound since then, at AGENT_HZ."""
+        self.loudspeaker.buffered_ms(self.now_s())
+        return self.loudspeaker.sound(start_s, self.now_s())
+
+    def _is_sounding(self, moment: Moment) -> bool:
+        event = moment.event
+        started = isinstance(event, events.ReplyStarted) and event.reply == self._reply
+        return started and self.loudspeaker.played_ms > 0
+
+    # Time
+
+    async def _tick(self) -> None:
+        """20 ms: the caller's sound, with what comes back of the agent's, then what the session sends."""
+        now_s = self.now_s()
+        size = int(RATE_HZ * TICK_S)
+        frame, self._line = np.pad(self._line[:size], (0, max(0, size - self._line.size))), self._line[size:]
+        if self.echo is not None:
+            frame = frame + self.echo(self.heard(now_s - TICK_S))
+        self.session.receive(events.CallerAudio(frame.astype(np.float32)))
+        self._take_outputs()
+        self._ticks += 1
+        if self._ticks % REPORT_TICKS == 0:
+            self._report()
+        await self._wait_until(self._began_s + self._ticks * TICK_S)
+
+    async def _wait_until(self, at_s: float) -> None:
+        while (left_s := at_s - self.now_s()) > 0:
+            if not self._stages.live:
+                self._skipped_s += left_s
+            await asyncio.sleep(min(left_s, 0.005) if self._stages.live else 0)
+            self._take_outputs()
+
+    def _take_outputs(self) -> None:
+        while (output := self.session.next_output()) is not None:
+            now_s = self.now_s()
+            if isinstance(output, events.AgentAudio):
+                if output.epoch == self.session.epoch:
+                    self.fenced_samples += len(output.pcm) // 2 if self._is_fenced else 0
+                    self.loudspeaker.push(output.pcm, now_s)
+                continue
+            self.told.append(Moment(now_s, replace(output)))
+            self._obey(output, now_s)
+
+    def _obey(self, event: Event, now_s: float) -> None:
+        match event:
+            case events.ReplyStarted(reply):
+                self._reply, self._is_fenced = reply, False
+                self.loudspeaker.begin(now_s)
+            case events.Pause():
+                self.loudspeaker.pause(now_s)
+                self._report()
+            case events.Resume():
+                self.loudspeaker.resume(now_s)
+            case events.Flush():
+                self._is_fenced = True
+                self.loudspeaker.flush(now_s)
+            case events.ReplyDone():
+                self.loudspeaker.end()
+
+    def _report(self) -> None:
+        if self._reply is not None:
+            self.loudspeaker.buffered_ms(self.now_s())
+            self.session.receive(events.Played(self._reply, self.loudspeaker.played_ms))
