@@ -77,7 +77,7 @@ class Loudspeaker:
         self.buffered_ms(now_s)
         if not self._paused and not self._fading:
             ahead = to_samples(bytes(self._buffer[: 2 * self._fade]))
-            ramp = 1 - np.arange(1, ahead.size + 1, dtype=np.float32) / max(ahead.size, 1)
+            ramp = np.arange(ahead.size - 1, -1, -1, dtype=np.float32) / np.float32(max(ahead.size, 1))
             self._fading += to_pcm(ahead * self._gain(1) * ramp)
         self._paused = True
 
