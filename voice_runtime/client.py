@@ -10,15 +10,17 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from voice_runtime.audio.pcm import Samples, to_pcm
+from voice_runtime.audio.pcm import Samples, to_pcm, to_samples
 
 FRAME_S = 0.02
 REPORT_S = 0.1
+FADE_MS = 20  # of a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +32,69 @@ class Received:
     pcm: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Sound that came out. at_s: of its first sample. pcm: 16-bit little-endian mono."""
+
+    at_s: float
+    pcm: bytes
+
+
 @dataclass(slots=True)
 class Loudspeaker:
-    """Plays in real time, on the clock alone: knows how much was played and how often it ran dry.
+    """Plays in real time, on the clock alone: knows how much was played, when, and how often it ran dry.
 
-    rate_hz: of the audio, 16-bit mono.
+    rate_hz: of the audio, 16-bit mono. heard: all that came out, fades included, in order of time.
     """
 
     rate_hz: int
-    played_ms: float = 0.0  # of the present reply
     underruns: int = 0
-    _buffered_ms: float = 0.0
-    _at_s: float | None = None
+    heard: list[Heard] = field(default_factory=list)
+    _at: int = 0  # the clock in samples: up to here everything is decided
+    _played: int = 0  # samples of the present reply; below zero while the one before it still sounds
+    _buffer: bytearray = field(default_factory=bytearray)
+    _fading: bytearray = field(default_factory=bytearray)  # the end of a sound that is being paused
+    _rising: int = 0  # samples until a fade-in is over
+    _paused: bool = False
     _open: bool = False  # the reply may bring more audio
 
-    def begin(self) -> None:
-        self.played_ms = self._buffered_ms = 0.0
-        self._at_s, self._open = None, False
+    def begin(self, now_s: float) -> None:
+        """A reply: what is left of the one before is played first, unless that one is paused."""
+        if self._paused:
+            self.flush(now_s)
+        self.buffered_ms(now_s)
+        self._played = -(len(self._buffer) // 2)
+        self._open = False
 
     def push(self, pcm: bytes, now_s: float) -> None:
-        ran_dry = self._open and self.buffered_ms(now_s) <= 0
-        self.underruns += ran_dry
-        if self._at_s is None:
-            self._at_s = now_s
+        dry = self.buffered_ms(now_s) <= 0
+        self.underruns += dry and self._open and not self._paused
         self._open = True
-        self._buffered_ms += len(pcm) * 500 / self.rate_hz
+        self._buffer += pcm
+
+    def pause(self, now_s: float) -> None:
+        """Fall silent within FADE_MS. What fades out does not count as played: `resume` begins with it."""
+        self.buffered_ms(now_s)
+        if not self._paused and not self._fading:
+            ahead = to_samples(bytes(self._buffer[: 2 * self._fade]))
+            ramp = np.arange(ahead.size - 1, -1, -1, dtype=np.float32) / np.float32(max(ahead.size, 1))
+            self._fading += to_pcm(ahead * self._gain(1) * ramp)
+        self._paused = True
+
+    def resume(self, now_s: float) -> None:
+        """Go on from where the fade began, with a fade-in; a fade-out that still sounds ends first."""
+        self.buffered_ms(now_s)
+        if self._paused:
+            self._rising = self._fade
+        self._paused = False
 
     def flush(self, now_s: float) -> None:
         """Drop what is buffered."""
         self.buffered_ms(now_s)
-        self._buffered_ms, self._open = 0.0, False
+        self._buffer.clear()
+        self._fading.clear()
+        self._rising = 0
+        self._paused = self._open = False
 
     def end(self) -> None:
         """Nothing more will come of this reply."""
@@ -67,12 +102,51 @@ class Loudspeaker:
 
     def buffered_ms(self, now_s: float) -> float:
         """Play up to now; what is left."""
-        if self._at_s is not None:
-            passed = min((now_s - self._at_s) * 1000, self._buffered_ms)
-            self.played_ms += passed
-            self._buffered_ms -= passed
-            self._at_s = now_s
-        return self._buffered_ms
+        until = round(now_s * self.rate_hz)
+        self._put_out(self._due(self._fading, until))
+        if not self._paused:
+            samples = to_samples(self._due(self._buffer, until))
+            self._put_out(to_pcm(samples * self._gain(samples.size)))
+            self._played += samples.size
+            self._rising = max(0, self._rising - samples.size)
+        self._at = max(self._at, until)
+        return len(self._buffer) * 500 / self.rate_hz
+
+    @property
+    def played_ms(self) -> float:
+        """Of the present reply, when time was last told."""
+        return max(0, self._played) * 1000 / self.rate_hz
+
+    def sound(self, start_s: float, end_s: float) -> Samples:
+        """What was heard between two times, silence included: float32, shape (T,), at `rate_hz`."""
+        first = round(start_s * self.rate_hz)
+        line = np.zeros(round(end_s * self.rate_hz) - first, np.float32)
+        for piece in self.heard:
+            at = round(piece.at_s * self.rate_hz) - first
+            samples = to_samples(piece.pcm)[max(0, -at) : max(0, line.size - at)]
+            line[max(0, at) :][: samples.size] = samples
+        return line
+
+    def _due(self, source: bytearray, until: int) -> bytes:
+        """Take what sounds until then."""
+        size = 2 * max(0, until - self._at)
+        pcm = bytes(source[:size])
+        del source[:size]
+        return pcm
+
+    def _put_out(self, pcm: bytes) -> None:
+        if pcm:
+            self.heard.append(Heard(self._at / self.rate_hz, pcm))
+            self._at += len(pcm) // 2
+
+    def _gain(self, size: int) -> Samples:
+        """Of the next samples: less than 1 while they fade in."""
+        steps = np.arange(self._fade - self._rising + 1, self._fade - self._rising + size + 1, dtype=np.float32)
+        return np.minimum(steps / self._fade, np.float32(1))
+
+    @property
+    def _fade(self) -> int:
+        return self.rate_hz * FADE_MS // 1000
 
 
 @dataclass(slots=True)
@@ -153,14 +227,14 @@ class Caller:
         """Take what comes until the connection ends."""
         with contextlib.suppress(ConnectionClosed):
             async for message in self.socket:
-                self._take(message, time.monotonic())
+                await self._take(message, time.monotonic())
                 async with self._news:
                     self._news.notify_all()
         self.close_code = self.socket.close_code
         async with self._news:
             self._news.notify_all()
 
-    def _take(self, message: str | bytes, now_s: float) -> None:
+    async def _take(self, message: str | bytes, now_s: float) -> None:
         if isinstance(message, bytes):
             self.loudspeaker.push(message, now_s)
             self.received.append(Received(now_s, pcm=message))
@@ -170,7 +244,13 @@ class Caller:
         match event["type"]:
             case "reply_started":
                 self._reply = event["reply"]
-                self.loudspeaker.begin()
+                self.loudspeaker.begin(now_s)
+            case "pause" if event["reply"] == self._reply:
+                self.loudspeaker.pause(now_s)
+                with contextlib.suppress(ConnectionClosed):  # what came before the end is still to be read
+                    await self._report(now_s)
+            case "resume" if event["reply"] == self._reply:
+                self.loudspeaker.resume(now_s)
             case "flush":
                 self.loudspeaker.flush(now_s)
             case "reply_done":
@@ -194,44 +274,50 @@ class Caller:
                     self.spoken_until_s = time.monotonic()
                 if not line.size and not self._to_say:
                     self._said.set()
-                report_s = await self._report(report_s)
+                if (now_s := time.monotonic()) >= report_s:
+                    await self._report(now_s)
+                    report_s = now_s + REPORT_S
                 next_s += FRAME_S
                 await asyncio.sleep(max(0.0, next_s - time.monotonic()))
 
-    async def _report(self, due_s: float) -> float:
-        now_s = time.monotonic()
-        if self._reply is None or now_s < due_s:
-            return due_s
-        self.loudspeaker.buffered_ms(now_s)
-        await self.send(type="played", reply=self._reply, ms=self.loudspeaker.played_ms)
-        return now_s + REPORT_S
+    async def _report(self, now_s: float) -> None:
+        if self._reply is not None:
+            self.loudspeaker.buffered_ms(now_s)
+            await self.send(type="played", reply=self._reply, ms=self.loudspeaker.played_ms)
 
 
 @contextlib.asynccontextmanager
-async def call(
+async def call(  # noqa: PLR0913 - the parts of the address, and what a call may bring along
     url: str,
     rate_hz: int = 16_000,
     output_hz: int = 24_000,
     on_event: Callable[[dict[str, Any]], None] | None = None,
     token: str | None = None,
+    configure: dict[str, Any] | None = None,
+    resume: str | None = None,
 ) -> AsyncIterator[Caller]:
     """Call a server; hangs up at the end.
 
     url: ws://host:port. rate_hz: of what is said. output_hz: of the agent's audio. token: the server's, if it has one.
+    configure: fields of a `configure` event, sent before any sound once the session is ready.
+    resume: the token from an earlier call's `ready`, to go on with its conversation.
 
     Raises:
         OSError, websockets.exceptions.InvalidHandshake: there is no server, or it refuses us.
         ConnectionError: it refuses the session; the message has its reason.
     """
-    query = f"input_rate={rate_hz}&output_rate={output_hz}"
+    query = urlencode({"input_rate": rate_hz, "output_rate": output_hz, **({"resume": resume} if resume else {})})
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connection = connect(f"{url}/v1/pcm?{query}", additional_headers=headers, compression=None, max_queue=None)
     async with connection as socket:
         caller = Caller(socket, rate_hz, Loudspeaker(output_hz), on_event)
         # No TaskGroup: it would wrap what the body raises, and the body is the user's.
-        running = [asyncio.create_task(caller.read()), asyncio.create_task(caller.speak_forever())]
+        running = [asyncio.create_task(caller.read())]
         try:
             await caller.wait_for("ready")
+            if configure is not None:
+                await caller.send(type="configure", **configure)
+            running.append(asyncio.create_task(caller.speak_forever()))
             yield caller
         finally:
             for task in running:

@@ -24,14 +24,18 @@ const FAULTS = {
 };
 const INSECURE = "The browser gives a page the microphone only on https or on localhost.";
 const LOST = "The connection to the server was lost. Start again to reconnect.";
+const DROPPED = "The connection to the server was lost. Press “Reconnect” to go on with this conversation.";
 const REFUSED = "The server refused this page. If it was started with a token, add ?token=… to the address.";
 
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((node) => [node.id, node]));
 
+let call = null;
+let kept = null; // the resume token of a conversation whose connection was lost
+
 function showState(name, text = STATES[name]) {
   page.state.dataset.state = name;
   if (page.state.textContent !== text) page.state.textContent = text;
-  page.talk.textContent = name === "idle" || name === "error" ? "Start talking" : "Stop";
+  page.talk.textContent = call ? "Stop" : kept ? "Reconnect" : "Start talking";
   page.interrupt.disabled = name !== "speaking" && name !== "thinking";
 }
 
@@ -51,7 +55,17 @@ function addTurn(kind, speaker, text) {
   return turn;
 }
 
-// From pressing the button to the end of the connection. `onEnd` is called once, with an error text or null.
+// Strike out the words of an agent's entry that were not heard: those after as many as `heard` has.
+function strikeUnheard(turn, heard) {
+  const shown = turn.querySelector("p");
+  const words = shown.textContent.match(/\S+\s*/g) ?? [];
+  const count = heard.match(/\S+/g)?.length ?? 0;
+  shown.textContent = words.slice(0, count).join("");
+  if (count < words.length) add(shown, "s", words.slice(count).join(""));
+}
+
+// From pressing the button to the end of the connection. `resume` is the token of a conversation to go on with.
+// `onEnd` is called once, with an error text, the server's goodbye and a token to come back with. Each may be null.
 class Call {
   over = false;
   ready = false;
@@ -59,11 +73,14 @@ class Call {
   audible = false; // the agent speaks
   expecting = false; // a reply is being made
   fault = null; // what the server complained of last
+  goodbye = null; // why the server is about to close
   reply = null; // binary messages belong to it
   turns = new Map(); // reply -> its entry in the log
   early = []; // messages for the server before it is ready
+  partial = null; // the entry with the caller's words so far
 
-  constructor(onEnd) {
+  constructor(resume, onEnd) {
+    this.resume = resume;
     this.onEnd = onEnd;
   }
 
@@ -99,6 +116,7 @@ class Call {
     const url = new URL(`/v1/pcm${location.search}`, location.href.replace(/^http/, "ws")); // with the page's ?token=
     url.searchParams.set("input_rate", this.inputRate);
     url.searchParams.set("output_rate", OUTPUT_RATE_HZ);
+    if (this.resume) url.searchParams.set("resume", this.resume);
     this.socket = new WebSocket(url);
     this.socket.binaryType = "arraybuffer";
     this.socket.onmessage = ({ data }) => (typeof data === "string" ? this.receive(JSON.parse(data)) : this.play(data));
@@ -136,28 +154,38 @@ class Call {
   }
 
   on = {
-    ready: () => {
-      this.ready = true;
+    ready: ({ resume = null }) => {
+      Object.assign(this, { ready: true, resume });
       this.early.splice(0).forEach((message) => this.send(message));
     },
     speech_started: () => (this.hearing = true),
     speech_stopped: () => (this.hearing = false), // a cough ends here: only words are thought about
-    transcript: ({ text }) => {
-      addTurn("caller", "You", text);
-      this.expecting = true;
+    transcript: ({ text, final }) => {
+      this.partial?.remove();
+      this.partial = addTurn("caller", "You", text);
+      this.partial.classList.toggle("partial", !final);
+      this.partial.ariaBusy = String(!final);
+      if (final) Object.assign(this, { partial: null, expecting: true });
     },
     reply_started: ({ reply }) => Object.assign(this, { reply, expecting: true }),
     reply_text: ({ reply, text }) => add(this.turn(reply).querySelector("p"), "span", text),
+    pause: ({ reply }) => reply === this.reply && this.playback.port.postMessage({ pause: reply }),
+    resume: ({ reply }) => reply === this.reply && this.playback.port.postMessage({ resume: reply }),
     flush: ({ reply }) => this.playback.port.postMessage({ flush: reply }),
-    reply_done: ({ reply, status }) => {
-      if (this.turns.has(reply)) this.turn(reply).ariaBusy = "false";
-      if (this.turns.has(reply) && status !== "completed") add(this.turn(reply), "small", status);
+    reply_done: ({ reply, status, heard }) => {
       if (reply === this.reply) this.expecting = false;
+      const turn = this.turns.get(reply);
+      if (!turn) return;
+      turn.ariaBusy = "false";
+      if (status === "completed") return;
+      if (heard !== undefined) strikeUnheard(turn, heard);
+      add(turn, "small", status);
     },
     timing: ({ reply, ms }) => {
       const text = Object.entries(ms).map(([stage, value]) => `${stage.replaceAll("_", " ")} ${Math.round(value)} ms`);
       if (this.turns.has(reply)) add(this.turn(reply), "small", text.join(" · "));
     },
+    closing: ({ reason }) => (this.goodbye = `The server ends this call: ${reason.replaceAll("_", " ")}.`),
     error: ({ code, message }) => Object.assign(this, { fault: FAULTS[code] ?? message, expecting: false }),
   };
 
@@ -170,7 +198,7 @@ class Call {
     if (this.over || !this.ready) return;
     const quiet = this.expecting ? "thinking" : "listening";
     const state = this.hearing ? "hearing" : this.audible ? "speaking" : quiet;
-    showState(state, this.fault ?? STATES[state]);
+    showState(state, this.goodbye ?? this.fault ?? STATES[state]);
   }
 
   ask(text) {
@@ -183,16 +211,23 @@ class Call {
   // A browser hides why a WebSocket was refused, so ask in plain HTTP.
   async lost(reason) {
     const health = () => fetch("/health").then(({ ok }) => (ok ? REFUSED : NOT_READY), () => UNREACHABLE);
-    this.end(this.fault || reason || (this.ready ? LOST : await health()));
+    const told = this.fault || reason;
+    if (this.goodbye) this.end();
+    else if (told) this.end(told);
+    else if (this.ready) this.end(this.resume ? DROPPED : LOST, this.resume);
+    else {
+      const why = await health();
+      this.end(why, why === UNREACHABLE ? this.resume : null);
+    }
   }
 
-  end(error = null) {
+  end(error = null, resume = null) {
     const first = !this.over;
     this.over = true;
     this.stream?.getTracks().forEach((track) => track.stop());
     this.socket?.close();
     if (this.context && this.context.state !== "closed") this.context.close();
-    if (first) this.onEnd(error);
+    if (first) this.onEnd(error, this.goodbye, resume);
   }
 }
 
@@ -213,12 +248,11 @@ function worklet(context, name, rateHz, options) {
   return new AudioWorkletNode(context, name, { ...options, processorOptions: { rateHz } });
 }
 
-let call = null;
 function begin(withMicrophone) {
-  call = new Call((error) => {
-    call = null;
+  call = new Call(kept, (error, goodbye, resume) => {
+    [call, kept] = [null, resume];
     page.level.value = 0;
-    showState(error ? "error" : "idle", error ?? STATES.idle);
+    showState(error ? "error" : "idle", error ?? goodbye ?? STATES.idle);
   });
   call.start(withMicrophone);
 }

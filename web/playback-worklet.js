@@ -1,39 +1,72 @@
 // Plays the PCM16LE of replies and tells how much of each was really output.
 //
 // In:  {pcm, reply}   append to the queue
-//      {flush}        drop what is queued of that reply, after a fade of 10 ms
-// Out: {reply, ms, idle}   every 100 ms, when a reply gives way to the next, and when the queue runs empty
+//      {pause}        fall silent after a fade of 20 ms; the queue is kept, with what has faded out
+//      {resume}       go on from the sample at which the fade began, with a fade-in
+//      {flush}        drop what is queued of that reply, after a fade
+// Out: {reply, ms, idle}   every 100 ms, at a pause, when a reply gives way to the next, and when the queue runs empty
 
 const REPORT_S = 0.1;
-const FADE_S = 0.01;
+const FADE_S = 0.02;
 const MOST_CHUNKS = 1000; // the server keeps 0.4 s ahead: a longer queue means that this page was suspended
 
 class Playback extends AudioWorkletProcessor {
   constructor({ processorOptions: { rateHz } }) {
     super();
     this.rateHz = rateHz;
+    this.fadeSize = Math.round(FADE_S * rateHz);
     this.queue = []; // {reply, samples, at}
+    this.fading = []; // copies of samples that fade out; these do not count as played
+    this.rising = 0; // samples until a fade-in is over
+    this.paused = null; // this reply
     this.reply = null;
     this.played = 0; // samples of this.reply
     this.reported = 0;
     this.phase = 0; // between `previous` and `next`: linear interpolation to the context's own rate
     this.previous = 0;
     this.next = 0;
-    this.port.onmessage = ({ data }) => ("flush" in data ? this.flush(data.flush) : this.append(data));
+    this.port.onmessage = ({ data }) => this.take(data);
+  }
+
+  take(data) {
+    const order = ["pause", "resume", "flush"].find((name) => name in data);
+    if (order) this[order](data[order]);
+    else this.append(data);
   }
 
   append({ pcm, reply }) {
+    if (this.paused !== null && this.paused !== reply) this.flush(this.paused);
     const samples = Float32Array.from(new Int16Array(pcm), (value) => value / 32768);
     if (samples.length > 0 && this.queue.length < MOST_CHUNKS) this.queue.push({ reply, samples, at: 0 });
   }
 
+  pause(reply) {
+    if (this.paused === null) this.fadeOut(this.queue);
+    this.paused = reply;
+    this.report(reply);
+  }
+
+  resume(reply) {
+    if (this.paused !== reply) return;
+    this.paused = null;
+    this.rising = this.fadeSize;
+  }
+
   flush(reply) {
-    const size = Math.round(FADE_S * this.rateHz);
     const dropped = this.queue.filter((chunk) => chunk.reply === reply);
-    const next = dropped.flatMap(({ samples, at }) => [...samples.subarray(at, at + size)]).slice(0, size);
-    const samples = next.map((value, index) => value * (1 - (index + 1) / next.length));
-    this.queue = this.queue.filter((chunk) => chunk.reply !== reply);
-    if (samples.length > 0) this.queue.unshift({ reply, samples, at: 0 });
+    if (this.paused === null) this.fadeOut(dropped);
+    this.queue = this.paused === reply ? [] : this.queue.filter((chunk) => chunk.reply !== reply);
+    if (this.paused === reply) this.paused = null;
+    this.rising = 0;
+    if (dropped.length > 0) this.report(reply);
+  }
+
+  // A fade-out that still sounds is left to end: what follows it has not been heard yet.
+  fadeOut(chunks) {
+    if (this.fading.length > 0) return;
+    const next = chunks.flatMap(({ samples, at }) => [...samples.subarray(at, at + this.fadeSize)]);
+    const size = Math.min(next.length, this.fadeSize);
+    this.fading = next.slice(0, size).map((value, index) => value * this.gain() * (1 - (index + 1) / size));
   }
 
   process(_inputs, [[channel]]) {
@@ -49,14 +82,21 @@ class Playback extends AudioWorkletProcessor {
   }
 
   pull() {
-    if (this.queue.length === 0) return 0;
+    if (this.fading.length > 0) return this.fading.shift();
+    if (this.paused !== null || this.queue.length === 0) return 0;
     const chunk = this.queue[0];
     if (chunk.reply !== this.reply) this.begin(chunk.reply);
-    const sample = chunk.samples[chunk.at++];
+    const sample = chunk.samples[chunk.at++] * this.gain();
+    this.rising = Math.max(0, this.rising - 1);
     this.played++;
     if (chunk.at === chunk.samples.length) this.queue.shift();
     if (this.queue.length === 0) this.report();
     return sample;
+  }
+
+  // Of the next sample.
+  gain() {
+    return Math.min(1, (this.fadeSize - this.rising + 1) / this.fadeSize);
   }
 
   begin(reply) {
@@ -64,9 +104,10 @@ class Playback extends AudioWorkletProcessor {
     Object.assign(this, { reply, played: 0, reported: 0 });
   }
 
-  report() {
-    const ms = Math.round((this.played * 1000) / this.rateHz);
-    this.port.postMessage({ reply: this.reply, ms, idle: this.queue.length === 0 });
+  report(reply = this.reply) {
+    const samples = reply === this.reply ? this.played : 0; // one that was paused or dropped before it began
+    const ms = Math.round((samples * 1000) / this.rateHz);
+    this.port.postMessage({ reply, ms, idle: this.queue.length === 0 });
     this.reported = this.played;
   }
 }
