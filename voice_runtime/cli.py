@@ -15,7 +15,7 @@ from voice_runtime.pipeline import lifeline, pools
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-PipelineFile = Annotated[Path | None, typer.Argument(help="A pipeline file; cascade.toml when left out.")]
+PipelineFile = Annotated[Path | None, typer.Argument(help="A pipeline file; cpu.toml when left out.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; other than loopback needs VOICE_RUNTIME_TOKEN.")]
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")]
 
@@ -28,7 +28,7 @@ def shared(folder: str) -> Path:
 
 
 def default_pipeline() -> Path:
-    return shared("pipelines") / "cascade.toml"
+    return shared("pipelines") / "cpu.toml"
 
 
 @app.command()

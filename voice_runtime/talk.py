@@ -107,19 +107,24 @@ async def private_server(pipeline: Path) -> AsyncIterator[str]:
     environment = {**os.environ, "VOICE_RUNTIME_LOG": "WARNING", lifeline.PARENT: str(os.getpid())}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
     try:
-        assert process.stdout is not None
-        async with asyncio.timeout(START_S):
-            async for line in process.stdout:
-                if found := re.search(rb"http(://\S+?)/?\s*$", line):
-                    yield "ws" + found[1].decode()
-                    return
-        raise VoiceRuntimeError(f"the server ended with code {await process.wait()}, expected it to serve")
-    except TimeoutError:
-        raise VoiceRuntimeError(f"the server was not ready after {START_S:g} s") from None
+        yield await _address(process)
     finally:
         if process.returncode is None:
             process.terminate()
             await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    """ws://host:port, once the server says that it is ready."""
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(START_S):
+            async for line in process.stdout:
+                if found := re.search(rb"http(://\S+?)/?\s*$", line):
+                    return "ws" + found[1].decode()
+    except TimeoutError:
+        raise VoiceRuntimeError(f"the server was not ready after {START_S:g} s") from None
+    raise VoiceRuntimeError(f"the server ended with code {await process.wait()}, expected it to serve")
 
 
 def _result(caller: client.Caller, reply: str, voice_end_s: float) -> dict[str, Any]:

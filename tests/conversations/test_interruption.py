@@ -62,13 +62,16 @@ def done_id(received: client.Received) -> str:
 async def test_an_interrupt_gives_every_page_and_slot_back_within_half_a_second(server: Served) -> None:
     async with client.call(server.url) as caller:
         since = await speaking(caller)
-        held = server.resources()["stages"]["thinker"]
-        assert held["generations"] == 1, "the reply was over before it could be interrupted"
+        held = server.resources()["stages"]
+        assert held["thinker"]["generations"] == 1, "the reply was over before it could be interrupted"
+        assert held["code2wav"]["vocoder_slots"] == 1
         await caller.send(type="interrupt")
         flush = await caller.wait_for("flush", since)
         assert await settled(server) < SETTLE_S
         await caller.wait_for("reply_done", since, status="interrupted")
 
+    talker = server.resources()["stages"]["talker"]
+    assert talker["kv_available"] == talker["kv_total"], "pages that no other reply can use were kept"
     assert audio_after_flush(caller, flush) == []
 
 

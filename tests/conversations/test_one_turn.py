@@ -35,6 +35,7 @@ async def test_a_spoken_question_gets_a_spoken_answer(server: Served) -> None:
     assert "Rome" in reply
     heard = recognise(to_samples(caller.audio()), 24_000)
     assert word_error_rate(reply, heard) < 0.2, heard
+    assert len(caller.events("reply_text")) > 2, "the words did not come with the sound that begins them"
 
 
 async def test_the_events_of_a_turn_come_in_the_order_of_the_protocol(server: Served) -> None:

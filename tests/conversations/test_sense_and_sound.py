@@ -124,7 +124,7 @@ def test_talk_prints_one_object_with_transcript_reply_latency_and_underruns(serv
     assert "capital" in result["transcript"].lower()
     assert "Rome" in result["reply"]
     stages = [ms for name, ms in result["latency_ms"].items() if name != "total"]
-    assert set(result["latency_ms"]) >= {"total", "end_of_turn", "asr", "thinker", "text", "speech"}
+    assert set(result["latency_ms"]) >= {"total", "end_of_turn", "asr", "thinker", "text", "talker", "code2wav"}
     assert result["latency_ms"]["total"] == pytest.approx(sum(stages), abs=150)
     assert result["underruns"] == 0
     assert spoken.stat().st_size > 24_000

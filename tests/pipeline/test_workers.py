@@ -14,16 +14,18 @@ from tests.support.speech import synthesise
 from voice_runtime import client
 from voice_runtime.cli import default_pipeline
 
+WORKERS = {"recognition", "thinker", "talker", "voice"}
 LONG = "Tell me a long story about a little dog."
 
 
 def test_every_compute_pool_of_every_worker_has_one_thread(server: Served) -> None:
     workers = server.resources()["workers"]
-    assert set(workers) == {"recognition", "thinker", "voice"}
+    assert set(workers) == WORKERS
     for worker, facts in workers.items():
         assert set(facts["pools"].values()) == {1}, f"{worker}: {facts['pools']}"
         assert "native" in facts["pools"]
-    assert workers["thinker"]["pools"]["torch_interop"] == 1
+    for worker in ("thinker", "talker", "voice"):
+        assert workers[worker]["pools"]["torch_interop"] == 1
 
 
 def test_nothing_listens_but_the_door_and_that_on_loopback(server: Served) -> None:
@@ -45,7 +47,7 @@ def kill(server: Served, worker: str) -> int:
     return pid
 
 
-@pytest.mark.parametrize("worker", ["thinker", "voice"])
+@pytest.mark.parametrize("worker", ["thinker", "talker", "voice"])
 async def test_a_killed_worker_fails_the_reply_and_comes_back(server: Served, worker: str) -> None:
     async with client.call(server.url) as caller:
         await caller.send(type="text", text=LONG)
@@ -91,17 +93,17 @@ async def test_a_session_is_refused_with_a_reason_while_a_stage_is_starting(serv
 def test_a_killed_server_leaves_no_process() -> None:
     with serving() as server:
         children = descendants(server.process.pid)
-        assert len(children) == 3
+        assert len(children) == len(WORKERS)
         server.process.kill()
         server.process.wait(10)
         gone, alive = psutil.wait_procs(children, timeout=5)
         assert not alive
-        assert len(gone) == 3
+        assert len(gone) == len(WORKERS)
 
 
 def test_a_server_that_is_killed_while_it_starts_leaves_no_process() -> None:
     with started() as server:
-        server.poll(lambda: len(descendants(server.process.pid)) == 3, "three workers start")
+        server.poll(lambda: len(descendants(server.process.pid)) == len(WORKERS), "the workers start")
         children = descendants(server.process.pid)
         server.process.kill()
         _, alive = psutil.wait_procs(children, timeout=8)
@@ -126,7 +128,7 @@ async def test_a_worker_that_hangs_is_replaced_and_fails_only_what_it_held(serve
 
 def test_a_server_that_is_told_to_stop_ends_its_workers_and_exits_cleanly() -> None:
     with started() as server:
-        server.poll(lambda: len(descendants(server.process.pid)) == 3, "three workers run")
+        server.poll(lambda: len(descendants(server.process.pid)) == len(WORKERS), "the workers run")
         children = descendants(server.process.pid)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(15) == 0
@@ -137,9 +139,10 @@ def test_a_server_that_is_told_to_stop_ends_its_workers_and_exits_cleanly() -> N
 
 async def test_the_parts_can_be_started_one_by_one_and_workers_end_with_their_gateway(tmp_path: Path) -> None:
     pipeline, folder = str(default_pipeline()), {"VOICE_RUNTIME_DIR": str(tmp_path)}
+    early = ("asr", "code2wav", "talker")
     with contextlib.ExitStack() as parts:
-        # Two workers before the gateway, one after it: the order does not matter.
-        workers = [parts.enter_context(running("worker", pipeline, stage, **folder)) for stage in ("asr", "speech")]
+        # Three workers before the gateway, one after it: the order does not matter.
+        workers = [parts.enter_context(running("worker", pipeline, stage, **folder)) for stage in early]
         gateway = parts.enter_context(running("gateway", pipeline, "--port", "0", **folder))
         workers.append(parts.enter_context(running("worker", pipeline, "thinker", **folder)))
         gateway.poll(lambda: gateway.port, "the gateway listens")

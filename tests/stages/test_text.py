@@ -13,8 +13,12 @@ from voice_runtime.stages.payloads import TokenIds
 from voice_runtime.stages.text import ClauseCutter, ReplyText, TextSettings
 
 
-def settings(*stop: str, first_words: int = 6, min_words: int = 5, max_words: int = 24) -> TextSettings:
-    return TextSettings(worker="w", stop=stop, first_words=first_words, min_words=min_words, max_words=max_words)
+def settings(
+    *stop: str, first_words: int = 6, min_words: int = 5, max_words: int = 24, growth: float = 3.0
+) -> TextSettings:
+    return TextSettings(
+        worker="w", stop=stop, first_words=first_words, min_words=min_words, max_words=max_words, growth=growth
+    )
 
 
 def clauses(pieces: list[str], how: TextSettings | None = None) -> list[str]:
@@ -125,10 +129,12 @@ def test_the_first_clause_goes_out_early_and_later_ones_are_longer() -> None:
     assert list(cutter.close()) == ["".join(words[14:])]
 
 
-def test_a_clause_is_at_most_three_times_as_long_as_the_one_that_is_heard_while_it_is_thought() -> None:
-    words = "word " * 60
-    lengths = [len(clause.split()) for clause in clauses([words], settings(first_words=2, max_words=24))]
-    assert lengths == [2, 6, 18, 24, 10]
+@pytest.mark.parametrize(("growth", "expected"), [(3.0, [2, 6, 24, 24, 4]), (1.25, [2, 2, 5, 11, 24, 16])])
+def test_a_clause_is_at_most_so_many_times_as_long_as_all_that_is_heard_while_it_is_thought(
+    growth: float, expected: list[int]
+) -> None:
+    how = settings(first_words=2, max_words=24, growth=growth)
+    assert [len(clause.split()) for clause in clauses(["word " * 60], how)] == expected
 
 
 def test_a_number_counts_as_many_words_as_it_has_digits() -> None:

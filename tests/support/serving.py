@@ -78,11 +78,16 @@ class Served:
 
 
 def is_idle(resources: dict[str, Any]) -> bool:
-    """No request anywhere, and KV is whole."""
+    """No request anywhere, KV is whole, no vocoder slot is taken."""
     stages = resources["stages"]
     if resources["requests"] or any(held is None or held["live_requests"] for held in stages.values()):
         return False
-    return kv_is_whole(stages["thinker"])
+    return all(is_given_back(held) for held in stages.values())
+
+
+def is_given_back(held: dict[str, int]) -> bool:
+    """What a stage has of scarce things is all free; one that has none is always well."""
+    return not held.get("vocoder_slots") and ("kv_total" not in held or kv_is_whole(held))
 
 
 def kv_is_whole(held: dict[str, int]) -> bool:

@@ -21,8 +21,9 @@ class TextSettings(StageSettings, frozen=True, tag="text.clauses", kw_only=True)
     first_words: the first clause goes out after so many words even without punctuation, so that speech starts early.
     min_words: a later clause ends at a comma only after so many words; sentences always end one. A clause is spoken by
         itself, with an end's melody: at 5 a second recogniser misread 2.7 % of the words, at 12 as few as uncut, 2.2 %.
-    max_words: no clause is longer. Nor is one longer than three times the one before: it is thought while that is
-        heard, at about 75 ms a word against 350, and an agent that falls silent in mid-sentence sounds broken.
+    max_words: no clause is longer.
+    growth: nor is one longer than so many times all that was said before: it is thought while that is heard, at about
+        75 ms a word against 350, and an agent that falls silent in mid-sentence sounds broken.
     """
 
     model: str = DEFAULT_MODEL
@@ -30,9 +31,9 @@ class TextSettings(StageSettings, frozen=True, tag="text.clauses", kw_only=True)
     first_words: Annotated[int, Meta(ge=1)] = 6
     min_words: Annotated[int, Meta(ge=1)] = 12
     max_words: Annotated[int, Meta(ge=1)] = 24
+    growth: Annotated[float, Meta(ge=1, le=10)] = 3.0
 
 
-RAMP = 3
 # A border is punctuation followed by a space: "3.5" and "10:30" hold none.
 _BORDER = re.compile(r"[.!?…]+[\"')\]]*\s|[,;:—]\s|\n")
 _SENTENCE_END = re.compile(r"([.!?…]+[\"')\]]*\s|\n)\Z")
@@ -45,7 +46,7 @@ class ClauseCutter:
     def __init__(self, settings: TextSettings) -> None:
         self._settings = settings
         self._held = ""
-        self._last_words = 0  # of the clause before; 0: there is none
+        self._said_words = 0  # in the clauses before; 0: there is none
         self.stopped = False
 
     def push(self, text: str) -> Iterator[str]:
@@ -97,24 +98,26 @@ class ClauseCutter:
         words = _words(clause)
         if _SENTENCE_END.search(clause):
             return words > 0
-        return words >= (2 if not self._last_words else min(self._settings.min_words, self._most_words() // 2))
+        return words >= (2 if not self._said_words else min(self._settings.min_words, self._most_words() // 2))
 
     def _word_limit(self, limit: int) -> int | None:
         words, most = 0, self._most_words()
         for word in re.finditer(r"\S+\s", self._held[:limit]):
-            words += _words(word[0]) if self._last_words else 1
+            words += _words(word[0]) if self._said_words else 1
             if words >= most:
                 return word.end()
         return None
 
     def _most_words(self) -> int:
-        """The ramp: a first clause that is soon there, then longer ones, which sound better."""
-        first = self._settings.first_words
-        return max(first, min(self._settings.max_words, RAMP * self._last_words)) if self._last_words else first
+        """A first clause that is soon there, then longer ones, which sound better."""
+        settings = self._settings
+        if not self._said_words:
+            return settings.first_words
+        return max(settings.first_words, min(settings.max_words, int(settings.growth * self._said_words)))
 
     def _release(self, end: int) -> str:
         clause, self._held = self._held[:end], self._held[end:]
-        self._last_words = max(1, _words(clause))
+        self._said_words += max(1, _words(clause))
         return clause
 
 
