@@ -102,6 +102,15 @@ def test_a_fade_out_ends_before_a_reply_that_is_resumed_at_once_goes_on() -> Non
     np.testing.assert_array_equal(heard(loudspeaker, 50 + 2 * FADE_MS, 200 + FADE_MS), samples[(50 + FADE_MS) * A_MS :])
 
 
+def test_a_second_pause_does_not_make_the_first_ones_fade_out_longer() -> None:
+    loudspeaker = playing(sound(200))
+    loudspeaker.pause(at(50))
+    loudspeaker.resume(at(55))
+    loudspeaker.pause(at(60))
+    assert not heard(loudspeaker, 50 + FADE_MS, 300).any()
+    assert loudspeaker.played_ms == 50
+
+
 def test_a_pause_during_a_fade_in_is_never_louder_than_the_fade_in_was() -> None:
     samples = sound(200)
     loudspeaker = playing(samples)

@@ -170,18 +170,29 @@ def test_a_recording_that_exists_is_not_written_over(tmp_path: Path, caplog: pyt
     assert len(warnings(caplog)) == 1
 
 
-def test_a_full_queue_ends_the_recording_with_one_warning_and_keeps_what_it_holds(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    recording = recorder(tmp_path)
+def overrun(folder: Path) -> Recorder:
+    """A recording whose queue is full because its writer gets no turn."""
     interval_s = sys.getswitchinterval()
-    sys.setswitchinterval(1_000)  # the writer gets no turn while the events are put
+    sys.setswitchinterval(1_000)  # the writer waits from its first call to the system on
     try:
+        recording = recorder(folder)
         for number in range(2 * MOST_WAITING):
             recording.event(number, "tick")
     finally:
         sys.setswitchinterval(interval_s)
-    assert recording.join(PATIENCE_S)  # without close
+    return recording
+
+
+def test_a_disk_that_fails_behind_a_full_queue_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    assert overrun(tmp_path / "file").join(PATIENCE_S)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_full_queue_ends_the_recording_with_one_warning_and_keeps_what_it_holds(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert overrun(tmp_path).join(PATIENCE_S)  # without close
     kept = events(tmp_path)
     assert MOST_WAITING <= len(kept) < 2 * MOST_WAITING
     assert [event["at_s"] for event in kept] == list(range(len(kept)))
@@ -231,12 +242,23 @@ def test_a_full_disk_ends_the_recording_with_one_warning_and_a_file_that_can_be_
 
 def test_of_a_process_that_is_killed_the_files_can_be_read_up_to_the_last_flush(tmp_path: Path) -> None:
     with child(KILLED, tmp_path, most_bytes=2**30, seconds=12) as process:
-        end_s = time.monotonic() + PATIENCE_S
-        while not is_flushed(tmp_path, 2 * FLUSH_S) and time.monotonic() < end_s:
-            assert process.poll() is None
+        wait_until_flushed(tmp_path, 2 * FLUSH_S)
         process.kill()
         process.communicate(timeout=PATIENCE_S)
     assert_holds_the_first(2 * FLUSH_S, tmp_path)
+
+
+def test_a_recording_that_has_just_begun_can_be_read(tmp_path: Path) -> None:
+    recording = recorder(tmp_path)
+    wait_until_flushed(tmp_path, 0)
+    end(recording)
+
+
+def wait_until_flushed(folder: Path, seconds: int) -> None:
+    """Look again and again: the writer wakes nobody."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_flushed(folder, seconds):
+        assert time.monotonic() < end_s, f"no {seconds} s of sound can be read"
 
 
 def is_flushed(folder: Path, seconds: int) -> bool:
