@@ -107,7 +107,7 @@ class Ears:
 
     def moonshine_reads(self, sound: Sound) -> str:
         clip = resample(sound, RATE_HZ, 16_000)[: int(LONGEST_S * 16_000)].astype(np.float32)
-        return self.moonshine.transcribe([clip])[0]
+        return self.moonshine.transcribe([clip])[0].text
 
     def whisper_reads(self, sound: Sound) -> str:
         return recognise(sound, RATE_HZ)

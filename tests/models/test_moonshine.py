@@ -19,7 +19,7 @@ def moonshine() -> Moonshine:
 
 @pytest.fixture(scope="module")
 def alone(moonshine: Moonshine) -> list[str]:
-    return [moonshine.transcribe([clip.samples])[0] for clip in human_clips()]
+    return [moonshine.transcribe([clip.samples])[0].text for clip in human_clips()]
 
 
 def test_one_word_in_ten_at_most_is_wrong_on_recorded_people(alone: list[str]) -> None:
@@ -33,18 +33,26 @@ def test_a_clip_in_company_has_the_text_it_has_alone(
     moonshine: Moonshine, alone: list[str], company: list[int]
 ) -> None:
     clips = [human_clips()[i].samples for i in company]
-    assert moonshine.transcribe(clips) == [alone[i] for i in company]
+    assert [reading.text for reading in moonshine.transcribe(clips)] == [alone[i] for i in company]
 
 
 def test_no_clips_give_no_texts(moonshine: Moonshine) -> None:
     assert moonshine.transcribe([]) == []
 
 
+def test_words_that_were_said_are_surer_than_what_is_read_in_a_cough_or_a_crowd(moonshine: Moonshine) -> None:
+    said = [moonshine.transcribe([clip.samples])[0].confidence for clip in human_clips()]
+    crowd = sum(clip.samples[: 2 * RATE_HZ] for clip in human_clips()[:5])
+    assert moonshine.transcribe([crowd[::-1].copy()])[0].confidence < min(said)
+    noise = np.random.default_rng(0).normal(0.0, 0.05, RATE_HZ).astype(np.float32)
+    assert moonshine.transcribe([noise])[0].weakest < 0.3
+
+
 @pytest.mark.parametrize("duration_s", [0.1, 30.0])
 def test_noise_of_the_shortest_and_longest_clip_ends(moonshine: Moonshine, duration_s: float) -> None:
     noise = np.random.default_rng(0).normal(0.0, 0.05, round(duration_s * RATE_HZ)).astype(np.float32)
-    (text,) = moonshine.transcribe([noise])
-    assert len(text.split()) <= 6.5 * duration_s + 8
+    (reading,) = moonshine.transcribe([noise])
+    assert len(reading.text.split()) <= 6.5 * duration_s + 8
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A call with the real pipeline in which nobody waits for silence: time runs on while no stage is at work.
 
-The caller's sound reaches a session directly, 20 ms at a time; a loudspeaker plays what the session sends. While a stage
-has something to do, time passes as it does; otherwise the next 20 ms come at once.
+The caller's sound reaches a session directly, 20 ms at a time; a loudspeaker plays what the session sends. While a
+stage has something to do, time passes as it does; otherwise the next 20 ms come at once.
 """
 
 import asyncio
@@ -122,6 +122,8 @@ class Call:
     _ticks: int = 0
     _began_s: float = field(default_factory=time.monotonic)
     _line: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    _echo: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
+    _echoed_s: float | None = None
     _reply: str | None = None
     _is_fenced: bool = True
 
@@ -212,13 +214,22 @@ class Call:
         size = int(RATE_HZ * TICK_S)
         frame, self._line = np.pad(self._line[:size], (0, max(0, size - self._line.size))), self._line[size:]
         if self.echo is not None:
-            frame = frame + self.echo(self.heard(now_s - TICK_S))
+            frame = frame + self._come_back(now_s, size)
         self.session.receive(events.CallerAudio(frame.astype(np.float32)))
         self._take_outputs()
         self._ticks += 1
         if self._ticks % REPORT_TICKS == 0:
             self._report()
         await self._wait_until(self._began_s + self._ticks * TICK_S)
+
+    def _come_back(self, now_s: float, size: int) -> Samples:
+        """The next samples of the echo; of a clock that jitters, what is too much waits."""
+        assert self.echo is not None
+        since_s, self._echoed_s = self._echoed_s or now_s, now_s
+        self.loudspeaker.buffered_ms(now_s)
+        echo = np.concatenate([self._echo, self.echo(self.loudspeaker.sound(since_s, now_s))])
+        self._echo = echo[size:]
+        return np.pad(echo[:size], (0, max(0, size - echo.size)))
 
     async def _wait_until(self, at_s: float) -> None:
         while (left_s := at_s - self.now_s()) > 0:

@@ -1,7 +1,8 @@
 """Moonshine speech recognition: finished clips of speech to text. Does not know where the clips come from."""
 
 from collections.abc import Sequence
-from math import ceil
+from dataclasses import dataclass
+from math import ceil, exp
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,15 @@ TOKENS_PER_SECOND = 6.5
 HEADROOM_TOKENS = 8
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """confidence: geometric mean of the tokens' probabilities, the end's included. weakest: the lowest of them."""
+
+    text: str
+    confidence: float
+    weakest: float
+
+
 class Moonshine:
     """Moonshine tiny (English), int8, greedy. Holds two sessions and no state between calls.
 
@@ -39,8 +49,8 @@ class Moonshine:
         self._cache_names = [i.name for i in self._decoder.get_inputs() if i.name.startswith("past_key_values")]
         self._empty_cache = {name: _no_positions(self._decoder, name) for name in self._cache_names}
 
-    def transcribe(self, clips: Sequence[NDArray[np.float32]]) -> list[str]:
-        """Return the text of each clip, in order; a clip's text never depends on its company.
+    def transcribe(self, clips: Sequence[NDArray[np.float32]]) -> list[Reading]:
+        """Return what was read in each clip, in order; that never depends on the clip's company.
 
         clips: each float32, shape (T,), in [-1.0, 1.0], 16 kHz, 0.1 s to 30 s
 
@@ -53,24 +63,29 @@ class Moonshine:
         """
         for clip in clips:
             _check(clip)
-        return [self._text(clip) for clip in clips]
+        return [self._read(clip) for clip in clips]
 
-    def _text(self, clip: NDArray[np.float32]) -> str:
+    def _read(self, clip: NDArray[np.float32]) -> Reading:
         # The decoder strides over the mask itself: it wants the length of the audio, not of the hidden states.
         mask = np.ones((1, len(clip)), np.int64)
         (hidden,) = self._encoder.run(None, {"input_values": clip[None], "attention_mask": mask})
-        tokens = self._decode({"encoder_hidden_states": hidden, "encoder_attention_mask": mask}, _token_limit(clip))
+        heard = {"encoder_hidden_states": hidden, "encoder_attention_mask": mask}
+        tokens, logs = self._decode(heard, _token_limit(clip))
         text: str = self._tokenizer.decode(tokens)
-        return text.strip()
+        return Reading(text.strip(), exp(sum(logs) / len(logs)), exp(min(logs)))
 
-    def _decode(self, heard: dict[str, NDArray[np.float32] | NDArray[np.int64]], limit: int) -> list[int]:
+    def _decode(
+        self, heard: dict[str, NDArray[np.float32] | NDArray[np.int64]], limit: int
+    ) -> tuple[list[int], list[float]]:
+        """The likeliest tokens, and the log probability of each and of the end."""
         cache = dict(self._empty_cache)
-        tokens = [START_TOKEN]
+        tokens, logs = [START_TOKEN], []
         while len(tokens) <= limit:
             cached = len(tokens) > 1
             step = {"input_ids": np.array([tokens[-1:]], np.int64), "use_cache_branch": np.array([cached])}
             logits, *present = self._decoder.run(None, heard | step | cache)
             token = int(logits[0, -1].argmax())
+            logs.append(-float(np.log(np.exp(logits[0, -1] - logits[0, -1, token]).sum())))
             if token == END_TOKEN:
                 break
             tokens.append(token)
@@ -78,7 +93,7 @@ class Moonshine:
                 # The cached branch returns the encoder's half empty: it is computed once, by the first step.
                 if not cached or ".decoder." in name:
                     cache[name] = values
-        return tokens[1:]
+        return tokens[1:], logs
 
 
 def _check(clip: NDArray[np.float32]) -> None:

@@ -79,7 +79,7 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     hold_ms: Milliseconds = 64
     judge_ms: Milliseconds = 416
     interrupt_words: Annotated[int, Meta(ge=1)] = 1
-    interrupt_ms: Milliseconds = 2_400
+    interrupt_ms: Milliseconds = 5_000
     backchannels: tuple[Phrase, ...] = BACKCHANNELS
 
     def __post_init__(self) -> None:

@@ -16,6 +16,10 @@ from voice_runtime.session.voice_activity import FRAME_MS, VoiceActivity
 
 JUDGED_S = 8  # Smart Turn looks at so much
 LONGEST_WAITING = RATE_HZ  # a caller whose sound comes late in one piece is compared with as much of the agent's
+FAR = 10 ** (-16 / 10)  # in power; who speaks softly to interrupt is 10 dB below his usual level, not more
+LEVEL_FRAMES = 3  # a soft sound between two loud ones is the caller's
+LEAST_LEVEL_FRAMES = 500 // FRAME_MS
+MOST_LEVEL_FRAMES = 20_000 // FRAME_MS  # so many are averaged: who moves away is known in a turn or two
 ECHO_FRAMES = 1_000 // FRAME_MS  # after the agent's last sound
 
 
@@ -41,6 +45,25 @@ class _Played:
         return np.pad(frame, (0, FRAME_SAMPLES - len(frame)))
 
 
+class _Level:
+    """How loud this caller is, so that a voice from the next room does not interrupt."""
+
+    def __init__(self) -> None:
+        self._power = 0.0  # of the caller's voiced frames, mean
+        self._frames = 0
+        self._last: deque[float] = deque(maxlen=LEVEL_FRAMES)
+
+    def hear(self, frame: Samples) -> None:
+        """A frame of the caller's own turn."""
+        self._frames = min(self._frames + 1, MOST_LEVEL_FRAMES)
+        self._power += (float(np.square(frame).mean()) - self._power) / self._frames
+
+    def is_far(self, frame: Samples) -> bool:
+        """This frame and the ones before are much softer than the caller has been until now."""
+        self._last.append(float(np.square(frame).mean()))
+        return self._frames >= LEAST_LEVEL_FRAMES and max(self._last) < FAR * self._power
+
+
 class Hearing:
     """One caller's ear. Sans-IO.
 
@@ -52,6 +75,7 @@ class Hearing:
         self.pair: tuple[Samples, Samples] | None = None  # the last frame and what the agent played meanwhile
         self._vad = vad
         self._guard = EchoGuard()
+        self._level = _Level()
         self._played = _Played(output_hz)
         self._guarded_frames = 0  # for so many more an echo may come
         self._to_vad = Resampler(input_hz, RATE_HZ)
@@ -75,7 +99,7 @@ class Hearing:
 
         played: what the agent played since the last frame, 16-bit at its rate. agent_speaks: there is a reply to hold.
         """
-        inputs = self.activity.push(self._probability(frame, played), agent_speaks=agent_speaks)
+        inputs = self.activity.push(self._probability(frame, played, agent_speaks), agent_speaks=agent_speaks)
         if Input.VOICE in inputs and not self._turn:
             self._turn = list(self._pre_roll)
         if self.activity.in_turn or inputs:
@@ -85,11 +109,15 @@ class Hearing:
             self._pause += 1
         return inputs
 
-    def _probability(self, frame: Samples, played: bytes) -> float:
-        """That the caller speaks: the agent's own sound that comes back is silence."""
+    def _probability(self, frame: Samples, played: bytes, agent_speaks: bool) -> float:
+        """That the caller speaks: the agent's own sound that comes back is silence, and so are others in the room."""
         agent = self._played.frame(played)
         self.pair = frame, agent
         probability = self._vad.push(frame)
+        if agent_speaks and self._level.is_far(frame):
+            probability = 0.0
+        elif self.activity.in_turn and probability >= self.activity.settings.voice_threshold:
+            self._level.hear(frame)
         self._guarded_frames = ECHO_FRAMES if agent.any() else self._guarded_frames - 1
         if self._guarded_frames <= 0:
             return probability

@@ -2,9 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import Literal
-
-Meaning = Literal["nothing", "backchannel", "words"]
 
 # Sounds that recognisers write down as they like: mm-hm, mhm, uh-huh, um, er, ah, oh, ha ha.
 _SOUND = re.compile(r"(?:m+h*m*|h+m+|h+u+h+|u+h+|u+m+|e+r+m*|a+h+|o+h+|(?:h[ae])+h?|u+g+h+|e+h+|s+h+|p+f+t*)\Z")
@@ -16,6 +13,8 @@ _GOES_ON = frozenset(
 )
 _ENDS_WITH_PRONOUN = re.compile(r"\b(?:about|with|for|of|to|than|and|are|am|is|was|were|can|do|did|will)\s+\w+\Z")
 _OPEN_NUMBER = re.compile(r"\b(?:number|code|pin|zip|extension)\b[\s\w]*\b(?:is|it's)\b[\s\d\w,-]*\Z")
+_COMMANDS = frozenset("stop wait no hold hang quiet pause enough hey hello listen excuse sorry but actually".split())
+_SMALL = frozenset("the a an that this it is and to i you of in on so do be he she we they what oh ta da".split())
 LONGEST_NUMBER_WORDS = 6
 _REPEAT = re.compile(
     r"(?:(?:sorry|pardon|excuse me|please|what|wait|hey) )*"
@@ -31,17 +30,24 @@ def plain(text: str) -> list[str]:
     return re.sub(r"[^\w\s']", " ", text.lower().replace("\u2019", "'")).split()
 
 
-def meaning(text: str, backchannels: Sequence[str], least_words: int) -> Meaning:
-    """What was said over the agent: "words" when at least `least_words` are no backchannel."""
-    words = plain(text)
-    rest = f" {' '.join(word for word in words if not _SOUND.match(word))} "
+def without_backchannels(text: str, backchannels: Sequence[str]) -> list[str]:
+    """The words that are neither a backchannel nor a mere sound."""
+    rest = f" {' '.join(word for word in plain(text) if not _SOUND.match(word))} "
     for phrase in sorted(backchannels, key=len, reverse=True):
         spoken = " ".join(plain(phrase))
         while f" {spoken} " in rest:
             rest = rest.replace(f" {spoken} ", " ")
-    if len(rest.split()) >= least_words:
-        return "words"
-    return "backchannel" if words else "nothing"
+    return rest.split()
+
+
+def is_command(words: Sequence[str]) -> bool:
+    """It asks the agent to be silent, in a word."""
+    return any(word in _COMMANDS for word in words)
+
+
+def says_something(words: Sequence[str]) -> bool:
+    """There is more than what a recogniser makes of a cough: one small word."""
+    return any(word not in _SMALL for word in words)
 
 
 def is_unfinished(text: str) -> bool:

@@ -15,7 +15,7 @@ class Words:
     """Words that are known or being recognised.
 
     request_id: "" once it has ended. voiced_ms: how much voice they cover. spent: where the turn's time went until
-    they were known. error: why there are none.
+    they were known. confidence, weakest: as in `Transcript`. error: why there are none.
     """
 
     request_id: str
@@ -23,6 +23,8 @@ class Words:
     voiced_ms: int
     spent: Spent
     text: str | None = None
+    confidence: float = 1.0
+    weakest: float = 1.0
     error: str | None = None
     turn_is_over: bool = False
 
@@ -57,7 +59,12 @@ class Recognition:
             words.request_id = ""
             words.spent.ms[self._stage] = (self._clock() - words.asked_s) * 1000
             if isinstance(result, Finished) and isinstance(result.result, Transcript):
-                words.text = result.result.text
+                transcript = result.result
+                words.text, words.confidence, words.weakest = (
+                    transcript.text,
+                    transcript.confidence,
+                    transcript.weakest,
+                )
             else:
                 words.text, words.error = "", str(getattr(result, "error", result))
             self.then(words)

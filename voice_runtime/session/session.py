@@ -15,6 +15,7 @@ from voice_runtime.pipeline.runtime import Result
 from voice_runtime.schedulers.messages import Finished
 from voice_runtime.session import events, phrases
 from voice_runtime.session.agent import Agent, Stages
+from voice_runtime.session.barge_in import interrupts
 from voice_runtime.session.events import AgentAudio, CallEvent, ReplyDone, SessionEvent, Timing
 from voice_runtime.session.hearing import Hearing, VoiceDetector
 from voice_runtime.session.history import History, Memory
@@ -208,12 +209,13 @@ class Session:
             self._overlap.start(self._hearing.overlap(), voiced_ms, self._hearing.activity.silence_ms, self._judged)
 
     def _judged(self, words: Words) -> None:
-        activity, turn = self._hearing.activity, self._settings.turn
-        meaning = phrases.meaning(words.text or "", turn.backchannels, turn.interrupt_words)
-        self.timeline.note("judged", meaning=meaning, voiced_ms=words.voiced_ms)
-        if meaning == "words":
+        activity = self._hearing.activity
+        is_all = self._overlap.covers(activity.voiced_ms) and (activity.silence_ms > 0 or words.turn_is_over)
+        wants_floor = interrupts(words, self._settings.turn, is_all=is_all)
+        self.timeline.note("judged", wants_floor=wants_floor, voiced_ms=words.voiced_ms)
+        if wants_floor:
             self._apply(Input.YIELD)
-        elif self._overlap.covers(activity.voiced_ms) and (activity.silence_ms or words.turn_is_over):
+        elif is_all:
             self._apply(Input.KEEP)
 
     def _follow_caller(self) -> None:

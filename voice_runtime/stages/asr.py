@@ -48,7 +48,8 @@ def build(settings: AsrSettings) -> Stage:
     building = BuildCount()
 
     def transcribe_one(clip: Samples) -> Transcript:
-        return Transcript(model.transcribe([clip])[0])
+        reading = model.transcribe([clip])[0]
+        return Transcript(reading.text, reading.confidence, reading.weakest)
 
     def transcribe(clips: Sequence[Samples]) -> Iterator[Transcript | Exception]:
         # One after the other within the batch, each out as soon as it is done: see Moonshine for why.

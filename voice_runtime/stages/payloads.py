@@ -12,9 +12,14 @@ class Utterance(msgspec.Struct, frozen=True, tag=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, tag=True):
-    """What was recognised; empty when there were no words."""
+    """What was recognised; empty when there were no words.
+
+    confidence, weakest: geometric mean and lowest of the tokens' probabilities, 1.0 from a recogniser that tells none.
+    """
 
     text: str
+    confidence: float = 1.0
+    weakest: float = 1.0
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True):

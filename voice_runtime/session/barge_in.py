@@ -1,0 +1,30 @@
+"""Whether what is said over the agent means that it should stop. Pure.
+
+Recognisers find words in everything: in coughs, in a crowd, in "mm-hm". How sure they are of them tells these from
+words that were said. The figures were chosen on benchmarks/overlaps/tuning.toml.
+"""
+
+from voice_runtime.pipeline.config import TurnSettings
+from voice_runtime.session import phrases
+from voice_runtime.session.recognition import Words
+
+SURE = 0.45  # confidence from which words are words; those in a crowd's noise have 0.2 to 0.4
+LEAST_WEAKEST = 0.15  # and no word of them less than this
+SHORT_MS = 600  # less voice than this is a word or two, and more often a backchannel than not
+SURE_OF_SHORT = 0.68
+SURE_OF_PART = 0.60  # of words of which the last may be cut
+WEAKEST_OF_PART = 0.25
+WORDS_OF_PART = 3
+
+
+def interrupts(words: Words, settings: TurnSettings, *, is_all: bool) -> bool:
+    """words: that were recognised. is_all: the caller has fallen silent after them; else the last may be cut."""
+    text = words.text or ""
+    said = phrases.without_backchannels(text, settings.backchannels)
+    if not text.isascii() or len(said) < settings.interrupt_words or not phrases.says_something(said):
+        return False
+    if not is_all:
+        clear = words.confidence >= SURE_OF_PART and words.weakest >= WEAKEST_OF_PART
+        return clear and len(said) >= max(WORDS_OF_PART, settings.interrupt_words)
+    sure = SURE_OF_SHORT if words.voiced_ms < SHORT_MS and not phrases.is_command(said) else SURE
+    return words.confidence >= sure and words.weakest >= LEAST_WEAKEST
