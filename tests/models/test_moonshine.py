@@ -40,12 +40,10 @@ def test_no_clips_give_no_texts(moonshine: Moonshine) -> None:
     assert moonshine.transcribe([]) == []
 
 
-def test_words_that_were_said_are_surer_than_what_is_read_in_a_cough_or_a_crowd(moonshine: Moonshine) -> None:
+def test_words_that_were_said_are_surer_than_what_is_read_in_a_crowd(moonshine: Moonshine) -> None:
     said = [moonshine.transcribe([clip.samples])[0].confidence for clip in human_clips()]
     crowd = sum(clip.samples[: 2 * RATE_HZ] for clip in human_clips()[:5])
     assert moonshine.transcribe([crowd[::-1].copy()])[0].confidence < min(said)
-    noise = np.random.default_rng(0).normal(0.0, 0.05, RATE_HZ).astype(np.float32)
-    assert moonshine.transcribe([noise])[0].weakest < 0.3
 
 
 @pytest.mark.parametrize("duration_s", [0.1, 30.0])
