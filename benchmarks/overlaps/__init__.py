@@ -1,0 +1,1 @@
+"""Scripts of what callers do while an agent speaks; tests/support/overlaps.py reads them."""
