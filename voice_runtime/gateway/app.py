@@ -26,6 +26,7 @@ from voice_runtime.gateway.transports import websocket
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline.config import PipelineConfig
 from voice_runtime.pipeline.runtime import Pipeline
+from voice_runtime.session.recording import Recorder
 from voice_runtime.session.session import Session
 from voice_runtime.session.turn import State
 
@@ -90,6 +91,8 @@ class Gateway:
         except PeerError as error:
             await self._turn_away(socket, error)
             return
+        recorder = self._recorder()
+        session_id, token = self._pipeline.new_id(), self._parked.new_token()
         session = Session(
             self._pipeline,
             self._config.session,
@@ -98,20 +101,30 @@ class Gateway:
             output_hz,
             self._metrics.reply_done,
             memory=memory,
+            recorder=recorder,
         )
-        session_id, token = self._pipeline.new_id(), self._parked.new_token()
         self._sessions[session_id] = session
         self._metrics.sessions.set(len(self._sessions))
         limits = self._config.limits
         try:
             await socket.accept()
-            await socket.send_text(raw_pcm.ready(session_id, input_hz, output_hz, token))
+            is_recorded = self._config.recording is not None
+            await socket.send_text(raw_pcm.ready(session_id, input_hz, output_hz, token, recorded=is_recorded))
             await websocket.serve(socket, session, input_hz, limits.send_s, limits.session_s)
         finally:
             del self._sessions[session_id]
+            if recorder is not None:
+                recorder.close()
             if session.state is State.CLOSED:
                 self._parked.put(token, session.memory)
             self._metrics.sessions.set(len(self._sessions))
+
+    def _recorder(self) -> Recorder | None:
+        settings = self._config.recording
+        if settings is None:
+            return None
+        name = f"{time.time_ns():x}"  # session ids begin anew with each server
+        return Recorder(Path(settings.folder), name, longest_s=settings.longest_s)
 
     def _admit(self) -> None:
         starting = [stage for stage, state in self._pipeline.health().items() if state != "ready"]

@@ -137,6 +137,13 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     send_s: Seconds = 10.0
 
 
+class RecordingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Keeps every session in a folder: both voices in a stereo WAV file, the events in JSON. longest_s: of a session."""
+
+    folder: Annotated[str, Meta(min_length=1)]
+    longest_s: Seconds = 3600.0
+
+
 class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole pipeline file."""
 
@@ -144,6 +151,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stages: dict[Name, AnySettings]
     session: SessionSettings
     limits: LimitSettings = LimitSettings()
+    recording: RecordingSettings | None = None
 
     def workers(self) -> dict[str, list[str]]:
         """Worker name -> the stages it runs."""

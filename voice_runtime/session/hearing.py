@@ -1,7 +1,7 @@
 """The caller's sound: from the client's rate to judged frames, and kept for as long as a turn needs it."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -68,11 +68,19 @@ class Hearing:
     """One caller's ear. Sans-IO.
 
     input_hz: rate of what is pushed. output_hz: of what the agent plays. vad: this caller's voice detector.
+    tap: gets each frame, and what the agent played meanwhile.
     """
 
-    def __init__(self, settings: TurnSettings, vad: VoiceDetector, input_hz: int, output_hz: int) -> None:
+    def __init__(
+        self,
+        settings: TurnSettings,
+        vad: VoiceDetector,
+        input_hz: int,
+        output_hz: int,
+        tap: Callable[[Samples, Samples], None] | None = None,
+    ) -> None:
         self.activity = VoiceActivity(settings)
-        self.pair: tuple[Samples, Samples] | None = None  # the last frame and what the agent played meanwhile
+        self._tap = tap
         self._vad = vad
         self._guard = EchoGuard()
         self._level = _Level()
@@ -112,7 +120,8 @@ class Hearing:
     def _probability(self, frame: Samples, played: bytes, agent_speaks: bool) -> float:
         """That the caller speaks: the agent's own sound that comes back is silence, and so are others in the room."""
         agent = self._played.frame(played)
-        self.pair = frame, agent
+        if self._tap is not None:
+            self._tap(frame, agent)
         probability = self._vad.push(frame)
         if agent_speaks and self._level.is_far(frame):
             probability = 0.0

@@ -20,6 +20,7 @@ from voice_runtime.session.events import AgentAudio, CallEvent, ReplyDone, Sessi
 from voice_runtime.session.hearing import Hearing, VoiceDetector
 from voice_runtime.session.history import History, Memory
 from voice_runtime.session.recognition import Recognition, Words
+from voice_runtime.session.recording import Recorder
 from voice_runtime.session.reply import Spent
 from voice_runtime.session.settings import configured
 from voice_runtime.session.timeline import Timeline
@@ -37,7 +38,7 @@ class Session:
     vad: this caller's voice detector.
     on_reply_done: called with each reply that ends and, if any of it was heard, where its time went; for metrics.
     clock: seconds, by the clock of the pipeline's marks.
-    memory: of the session that this one goes on with.
+    memory: of the session that this one goes on with. recorder: keeps both voices and the timeline.
     """
 
     def __init__(  # noqa: PLR0913 - six parts and the clock, which only tests replace
@@ -50,14 +51,16 @@ class Session:
         on_reply_done: Callable[[ReplyDone, Timing | None], None] = lambda done, timing: None,
         clock: Callable[[], float] = time.monotonic,
         memory: Memory | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         settings = settings if memory is None else memory.settings
         self.wake = asyncio.Event()
-        self.timeline = Timeline(clock)
+        self.timeline = Timeline(clock, None if recorder is None else recorder.event)
         self._pipeline = pipeline
         self._clock = clock
         self._machine = TurnMachine()
-        self._hearing = Hearing(settings.turn, vad, input_hz, output_hz)
+        tap = None if recorder is None else recorder.push
+        self._hearing = Hearing(settings.turn, vad, input_hz, output_hz, tap)
         self._history = History(settings.history_turns, [] if memory is None else list(memory.messages))
         self._agent = Agent(pipeline, settings, self._history, output_hz, clock, self._emit, self._apply, on_reply_done)
         self._unasked = Unasked(None if memory is not None else clock() + GREET_AFTER_S, clock())

@@ -12,9 +12,10 @@ MOST_ENTRIES = 1_000  # a client that never lets a reply end; the oldest are dro
 
 @dataclass(slots=True)
 class Timeline:
-    """clock: seconds. is_wanted: the client wants to be sent each turn's."""
+    """clock: seconds. on_note: gets each entry as it is noted. is_wanted: the client wants to be sent each turn's."""
 
     clock: Callable[[], float]
+    on_note: Callable[..., None] | None = None
     is_wanted: bool = False
     _since_s: float = field(init=False)
     _entries: deque[tuple[float, str, dict[str, Any]]] = field(default_factory=lambda: deque(maxlen=MOST_ENTRIES))
@@ -26,6 +27,8 @@ class Timeline:
         """at_s: by `clock`; now when it is None."""
         at_s = self.clock() if at_s is None else at_s
         self._entries.append((round((at_s - self._since_s) * 1000, 1), what, details))
+        if self.on_note is not None:
+            self.on_note(at_s - self._since_s, what, **details)
 
     def note_event(self, event: SessionEvent) -> None:
         """What the client is told; of texts only the length."""

@@ -101,10 +101,13 @@ def _typed(text: str) -> events.TypedText:
     return events.TypedText(text.strip())
 
 
-def ready(session: str, input_rate: int, output_rate: int, resume: str) -> str:
-    """The first message to the client. resume: the token that a later session goes on with this conversation with."""
+def ready(session: str, input_rate: int, output_rate: int, resume: str, *, recorded: bool) -> str:
+    """The first message to the client.
+
+    resume: the token with which a later session goes on with this conversation. recorded: the session is kept on disk.
+    """
     rates = {"input_rate": input_rate, "output_rate": output_rate}
-    return _json({"type": "ready", "session": session, **rates, "resume": resume})
+    return _json({"type": "ready", "session": session, **rates, "resume": resume, "recorded": recorded})
 
 
 _TYPES: dict[type[events.SessionEvent], str] = {
