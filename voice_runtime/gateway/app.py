@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,15 +19,12 @@ from starlette.websockets import WebSocket
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.metrics import Metrics
-from voice_runtime.gateway.parked import ParkedConversations
 from voice_runtime.gateway.protocols import raw_pcm
+from voice_runtime.gateway.sessions import Sessions
 from voice_runtime.gateway.transports import websocket
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline.config import PipelineConfig
 from voice_runtime.pipeline.runtime import Pipeline
-from voice_runtime.session.recording import Recorder
-from voice_runtime.session.session import Session
-from voice_runtime.session.turn import State
 
 logger = logging.getLogger(__name__)
 # The page loads nothing from elsewhere; worklets and sockets are our own.
@@ -45,11 +41,9 @@ class Gateway:
     def __init__(self, config: PipelineConfig, pipeline: Pipeline, vad: SileroVad, access: Access, web: Path) -> None:
         self._config = config
         self._pipeline = pipeline
-        self._vad = vad
         self._access = access
         self._metrics = Metrics()
-        self._sessions: dict[str, Session] = {}
-        self._parked = ParkedConversations(config.session.resume_s, time.monotonic)
+        self._sessions = Sessions(config, pipeline, vad, self._metrics)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),
@@ -82,56 +76,16 @@ class Gateway:
         return PlainTextResponse(text, media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
     async def _pcm(self, socket: WebSocket) -> None:
+        query, limits = socket.query_params, self._config.limits
         try:
-            input_hz = raw_pcm.rate(socket.query_params.get("input_rate"), "input_rate", 16_000)
-            output_hz = raw_pcm.rate(socket.query_params.get("output_rate"), "output_rate", 24_000)
-            self._admit()
-            token = socket.query_params.get("resume")
-            memory = None if token is None else self._parked.take(token)
+            input_hz = raw_pcm.rate(query.get("input_rate"), "input_rate", 16_000)
+            output_hz = raw_pcm.rate(query.get("output_rate"), "output_rate", 24_000)
+            with self._sessions.open(input_hz, output_hz, query.get("resume")) as admitted:
+                await socket.accept()
+                await socket.send_text(raw_pcm.ready(admitted, input_hz, output_hz))
+                await websocket.serve(socket, admitted.session, input_hz, limits.send_s, limits.session_s)
         except PeerError as error:
             await self._turn_away(socket, error)
-            return
-        recorder = self._recorder()
-        session_id, token = self._pipeline.new_id(), self._parked.new_token()
-        session = Session(
-            self._pipeline,
-            self._config.session,
-            self._vad.open(),
-            input_hz,
-            output_hz,
-            self._metrics.reply_done,
-            memory=memory,
-            recorder=recorder,
-        )
-        self._sessions[session_id] = session
-        self._metrics.sessions.set(len(self._sessions))
-        limits = self._config.limits
-        try:
-            await socket.accept()
-            is_recorded = self._config.recording is not None
-            await socket.send_text(raw_pcm.ready(session_id, input_hz, output_hz, token, recorded=is_recorded))
-            await websocket.serve(socket, session, input_hz, limits.send_s, limits.session_s)
-        finally:
-            del self._sessions[session_id]
-            if recorder is not None:
-                recorder.close()
-            if session.state is State.CLOSED:
-                self._parked.put(token, session.memory)
-            self._metrics.sessions.set(len(self._sessions))
-
-    def _recorder(self) -> Recorder | None:
-        settings = self._config.recording
-        if settings is None:
-            return None
-        name = f"{time.time_ns():x}"  # session ids begin anew with each server
-        return Recorder(Path(settings.folder), name, longest_s=settings.longest_s)
-
-    def _admit(self) -> None:
-        starting = [stage for stage, state in self._pipeline.health().items() if state != "ready"]
-        if starting:
-            raise PeerError("not_ready", f"{', '.join(starting)} not ready yet")
-        if len(self._sessions) >= self._config.limits.sessions:
-            raise PeerError("too_many_sessions", f"{len(self._sessions)} sessions are open, the limit")
 
     async def _turn_away(self, socket: WebSocket, error: PeerError) -> None:
         """Tell a client of the socket why, in an event and in the close code (1013: try again later)."""

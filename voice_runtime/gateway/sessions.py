@@ -1,0 +1,88 @@
+"""The sessions of a server, whatever door they come through: who is let in, what each has, what stays of it."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from voice_runtime.errors import PeerError
+from voice_runtime.gateway.metrics import Metrics
+from voice_runtime.gateway.parked import ParkedConversations
+from voice_runtime.models.vad import SileroVad
+from voice_runtime.pipeline.config import PipelineConfig
+from voice_runtime.pipeline.runtime import Pipeline
+from voice_runtime.session.recording import Recorder
+from voice_runtime.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A session that a door may serve. resume: the token with which another can go on with it later."""
+
+    id: str
+    session: Session
+    resume: str
+    is_recorded: bool
+
+
+class Sessions:
+    """All methods are for the event loop's thread."""
+
+    def __init__(self, config: PipelineConfig, pipeline: Pipeline, vad: SileroVad, metrics: Metrics) -> None:
+        self._config = config
+        self._pipeline = pipeline
+        self._vad = vad
+        self._metrics = metrics
+        self._open: dict[str, Session] = {}
+        self._parked = ParkedConversations(config.session.resume_s, time.monotonic)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextlib.contextmanager
+    def open(self, input_hz: int, output_hz: int, resume: str | None = None) -> Iterator[Admitted]:
+        """A session for as long as the context is entered.
+
+        Raises:
+            PeerError: not_ready, too_many_sessions, bad_resume.
+        """
+        self._admit()
+        memory = None if resume is None else self._parked.take(resume)
+        session_id, recorder = self._pipeline.new_id(), self._recorder()
+        session = Session(
+            self._pipeline,
+            self._config.session,
+            self._vad.open(),
+            input_hz,
+            output_hz,
+            self._metrics.reply_done,
+            memory=memory,
+            recorder=recorder,
+        )
+        token = self._parked.new_token()
+        self._open[session_id] = session
+        self._metrics.sessions.set(len(self._open))
+        try:
+            yield Admitted(session_id, session, token, recorder is not None)
+        finally:
+            session.close()
+            del self._open[session_id]
+            self._metrics.sessions.set(len(self._open))
+            self._parked.put(token, session.memory)
+            if recorder is not None:
+                recorder.close()
+
+    def _admit(self) -> None:
+        starting = [stage for stage, state in self._pipeline.health().items() if state != "ready"]
+        if starting:
+            raise PeerError("not_ready", f"{', '.join(starting)} not ready yet")
+        if len(self._open) >= self._config.limits.sessions:
+            raise PeerError("too_many_sessions", f"{len(self._open)} sessions are open, the limit")
+
+    def _recorder(self) -> Recorder | None:
+        settings = self._config.recording
+        if settings is None:
+            return None
+        name = f"{time.time_ns():x}"  # session ids begin anew with each server
+        return Recorder(Path(settings.folder), name, longest_s=settings.longest_s)
