@@ -127,7 +127,12 @@ class Hearing:
             probability = 0.0
         elif self.activity.in_turn and probability >= self.activity.settings.voice_threshold:
             self._level.hear(frame)
-        self._guarded_frames = ECHO_FRAMES if agent.any() else self._guarded_frames - 1
+        if agent.any():
+            if self._guarded_frames <= 0:  # what it heard last is long ago
+                self._guard.reset()
+            self._guarded_frames = ECHO_FRAMES
+        else:
+            self._guarded_frames -= 1
         if self._guarded_frames <= 0:
             return probability
         return 0.0 if self._guard.push(frame, agent) >= ECHO_LIKENESS else probability
