@@ -38,7 +38,10 @@ RIGHT: dict[str, Verdict] = {"interruption": "yielded", "pause": "waited"}  # al
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the agent did. paused_ms: how long it was silent for the overlap. fenced_samples: old sound after a flush."""
+    """What the agent did.
+
+    paused_ms: how long it was silent for the overlap. fenced_samples: old sound after a flush.
+    """
 
     name: str
     category: str
@@ -92,7 +95,7 @@ async def _overlap(call: Call, script: Overlap) -> Outcome:
     told = [
         type(moment.event).__name__ for moment in call.told[since:] if not isinstance(moment.event, events.ReplyText)
     ]
-    words = " | ".join(moment.event.text for moment in call.of(events.TranscriptReady, since))  # type: ignore[union-attr]
+    words = " | ".join(moment.event.text for moment in call.of(events.TranscriptReady, since))
     spoke = script.echo is not None and len(call.of(events.SpeechStarted)) > 1
     verdict: Verdict = "yielded" if flushed or spoke else "kept"
     return Outcome(
@@ -119,7 +122,7 @@ async def _pause(call: Call, script: Overlap) -> Outcome:
         await call.until_told(events.ReplyDone, said)
     except TimeoutError:
         return Outcome(script.name, script.category, "void", detail="no answer")
-    words = " | ".join(moment.event.text for moment in call.of(events.TranscriptReady))  # type: ignore[union-attr]
+    words = " | ".join(moment.event.text for moment in call.of(events.TranscriptReady))
     return Outcome(script.name, script.category, "cut in" if cut_in else "waited", detail=words)
 
 

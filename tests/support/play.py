@@ -6,6 +6,8 @@ stage has something to do, time passes as it does; otherwise the next 20 ms come
 
 import asyncio
 import contextlib
+import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
@@ -55,8 +57,9 @@ class Theatre:
 async def theatre(pipeline_file: Path | None = None) -> AsyncIterator[Theatre]:
     path = pipeline_file or default_pipeline()
     config = load(path)
-    folder = wire.runtime_folder("play")
+    folder = wire.runtime_folder(f"play-{os.getpid()}")
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, folder)
         stack.enter_context(wire.only_gateway(folder))
         await stack.enter_async_context(Supervisor(config, path, folder))
         pipeline = await stack.enter_async_context(Pipeline(config, folder))
@@ -95,10 +98,10 @@ class _Watched:
 
 @dataclass(slots=True)
 class Moment:
-    """Something that the client was told. at_s: when, by the call's clock."""
+    """Something that the client was told. event: a `SessionEvent`. at_s: when, by the call's clock."""
 
     at_s: float
-    event: Event
+    event: Any
 
 
 @dataclass(slots=True)
@@ -200,6 +203,11 @@ class Call:
         """The agent's sound since then, at AGENT_HZ."""
         self.loudspeaker.buffered_ms(self.now_s())
         return self.loudspeaker.sound(start_s, self.now_s())
+
+    @property
+    def is_free(self) -> bool:
+        """No stage works for this call any more."""
+        return not self._stages.live
 
     def _is_sounding(self, moment: Moment) -> bool:
         event = moment.event

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 # Sounds that recognisers write down as they like: mm-hm, mhm, uh-huh, um, er, ah, oh, ha ha.
 _SOUND = re.compile(r"(?:m+h*m*|h+m+|h+u+h+|u+h+|u+m+|e+r+m*|a+h+|o+h+|(?:h[ae])+h?|u+g+h+|e+h+|s+h+|p+f+t*)\Z")
-# Words after which an English sentence goes on.
-_GOES_ON = frozenset(
-    "and but or so because if when while that which who whose the a an my your our their his her its this these to of"
-    " for from with without about into onto between in on at by as than um uh er erm like is are was were am be been"
-    " would could should will can i we they you he she".split()
-)
-_ENDS_WITH_PRONOUN = re.compile(r"\b(?:about|with|for|of|to|than|and|are|am|is|was|were|can|do|did|will)\s+\w+\Z")
+# Words that end no English sentence, not even one that the recogniser has put a question mark after.
+_NEVER_LAST = frozenset("and but or because if than the a an my your our whose every um uh er i".split())
+# Words that end one only as a question ("where are you from?") or, the verbs, after a pronoun ("I know where it is").
+_PREPOSITIONS = frozenset("to of for from with without about into onto between in on at by as like".split())
+_VERBS = frozenset("is are was were am be been would could should will can".split())
+_PRONOUNS = frozenset("i it he she they we you that this there".split())
 _OPEN_NUMBER = re.compile(r"\b(?:number|code|pin|zip|extension)\b[\s\w]*\b(?:is|it's)\b[\s\d\w,-]*\Z")
 _COMMANDS = frozenset("stop wait no hold hang quiet pause enough hey hello listen excuse sorry but actually".split())
 _SMALL = frozenset("the a an that this it is and to i you of in on so do be he she we they what oh ta da".split())
@@ -55,12 +54,13 @@ def is_unfinished(text: str) -> bool:
     words = plain(text)
     if not words:
         return False
-    spoken = " ".join(words)
-    if text.rstrip().endswith("?"):  # the recogniser heard a question's end
-        return False
-    if words[-1] in _GOES_ON and not _ENDS_WITH_PRONOUN.search(spoken):
+    is_question = text.rstrip().endswith("?")
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last in _NEVER_LAST or (last in _PREPOSITIONS and not is_question):
         return True
-    number = _OPEN_NUMBER.search(spoken)
+    if last in _VERBS and not is_question and before not in _PRONOUNS:
+        return True
+    number = _OPEN_NUMBER.search(" ".join(words))
     return number is not None and len(re.findall(r"\d", number[0])) < LONGEST_NUMBER_WORDS
 
 

@@ -280,6 +280,7 @@ class Session:
         if not self._settings.turn.draft or self._take_judged_words():
             return
         activity = self._hearing.activity
+        activity.awaits_words = True
         self._turn.start(self._hearing.turn_so_far(), activity.voiced_ms, activity.silence_ms, self._turn_read)
 
     def _take_judged_words(self) -> bool:
@@ -315,12 +316,13 @@ class Session:
             self._emit(events.SessionError("stage_failed", words.error))
         if words.turn_is_over:
             self._answer_words(words)
-        elif phrases.has_words(text):
+            return
+        unfinished = phrases.is_unfinished(text)
+        if phrases.has_words(text):
             self._emit(events.TranscriptReady(text, is_final=False))
-            unfinished = phrases.is_unfinished(text)
             if not unfinished and not phrases.asks_to_repeat(text):
                 self._agent.draft(text, words.spent)
-            self._apply_heard(self._hearing.activity.read(unfinished=unfinished))
+        self._apply_heard(self._hearing.activity.read(unfinished=unfinished))
 
     def _answer_words(self, words: Words) -> None:
         self._turn.drop()

@@ -13,7 +13,8 @@ class VoiceActivity:
     """Debounces the frames and measures the silence that ends a turn.
 
     A frame is voice from `voice_threshold` on, silence below `quiet_threshold`, and as the one before in between.
-    voiced_ms: voice since the turn began, silences left out.
+    voiced_ms: voice since the turn began, silences left out. awaits_words: `read` will tell what the words before the
+    pause want; until then Smart Turn alone does not end the turn.
     """
 
     settings: TurnSettings
@@ -21,6 +22,7 @@ class VoiceActivity:
     silence_ms: int = 0  # since the last voice, within the turn
     turn_ms: int = 0
     voiced_ms: int = 0
+    awaits_words: bool = False
     _is_voice: bool = False
     _run_ms: int = 0  # voice before the onset; a dropped frame costs only its own length
     _likely_complete: bool = False
@@ -44,7 +46,7 @@ class VoiceActivity:
         """The words before the pause are known: when they want more, it takes longer to end the turn."""
         if not self.silence_ms:
             return []
-        self._unfinished = unfinished
+        self._unfinished, self.awaits_words = unfinished, False
         return self._judged()
 
     @property
@@ -58,7 +60,7 @@ class VoiceActivity:
 
     def reset(self) -> None:
         """The turn is over or forgotten."""
-        self.in_turn = self._is_voice = self._likely_complete = self._unfinished = False
+        self.in_turn = self._is_voice = self._likely_complete = self._unfinished = self.awaits_words = False
         self.silence_ms = self.turn_ms = self.voiced_ms = self._run_ms = 0
 
     def _classify(self, probability: float) -> None:
@@ -80,7 +82,7 @@ class VoiceActivity:
         was_silent = self.silence_ms > 0
         if self._is_voice:
             self.voiced_ms += FRAME_MS
-            self.silence_ms, self._likely_complete, self._unfinished = 0, False, False
+            self.silence_ms, self._likely_complete, self._unfinished, self.awaits_words = 0, False, False, False
         else:
             self.silence_ms += FRAME_MS
         if self.silence_ms >= self._needed_ms() or self.turn_ms >= self.settings.longest_turn_s * 1000:
@@ -97,7 +99,8 @@ class VoiceActivity:
     def _needed_ms(self) -> int:
         if self._unfinished:
             return self.settings.unfinished_silence_ms
-        return self.settings.likely_end_silence_ms if self._likely_complete else self.settings.end_silence_ms
+        is_sure = self._likely_complete and not self.awaits_words
+        return self.settings.likely_end_silence_ms if is_sure else self.settings.end_silence_ms
 
     def _judged(self) -> list[Input]:
         over = self.in_turn and self.silence_ms >= self._needed_ms()
