@@ -89,7 +89,7 @@ async def _overlap(call: Call, script: Overlap) -> Outcome:
         await call.listen(SETTLED_S)
     else:
         since = 0
-        await call.until(lambda: bool(call.of(events.ReplyDone)))
+        await call.until(lambda: bool(call.of(events.ReplyDone)), 90.0)
         await call.listen(SETTLED_S)
     flushed = call.of(events.Flush, since)
     told = [

@@ -12,7 +12,7 @@ async def test_asked_to_say_it_again_the_agent_says_the_same_again_without_think
         await call.ask(spoken("What is the capital of Italy?", "flite"))
         first = await call.until_told(events.ReplyDone)
         before = call.mark()
-        await call.ask(spoken("Can you say that again?", "flite"))
+        await call.ask(spoken("Can you say that again?", "festival"))
         second = await call.until_told(events.ReplyDone, before)
 
     assert second.heard == first.heard
