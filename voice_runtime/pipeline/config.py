@@ -26,6 +26,7 @@ BACKCHANNELS = (
         "got it",
         "of course",
         "go on",
+        "please go on",
         "uh huh",
         "mm hm",
         "aha",

@@ -14,9 +14,18 @@ _GOES_ON = frozenset(
     " for from with without about into onto between in on at by as than um uh er erm like is are was were am be been"
     " would could should will can i we they you he she".split()
 )
-_ENDS_WITH_PRONOUN = re.compile(r"\b(?:about|with|for|of|to|than|and|are|am|is|was|were|can|do|did|will)\s+\w+\Z")
-_OPEN_NUMBER = re.compile(r"\b(?:number|code|pin|zip|extension)\b[\s\w]*\b(?:is|it's)\b[\s\d\w,-]*\Z")
-LONGEST_NUMBER_WORDS = 6
+# But not here: "how are you", "tell me about her", "thank you", "I think so".
+_ENDS_ALL_THE_SAME = re.compile(
+    r"(?:\b(?:about|with|for|of|to|than|like|are|am|is|was|were|thank|love|see|call|tell|ask|help|hear|know|need|want)"
+    r" (?:you|her|this|these|that|i|we|they|he|she)|\b(?:is|was) his|\band you"
+    r"|\b(?:think|hope|guess|suppose|believe|say|said|not|why) so)\Z"
+)
+_DIGIT = (
+    r"(?:\d+|oh|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|fifty"
+    r"|sixty|seventy|eighty|ninety|hundred|thousand|double|triple)"
+)
+_OPEN_NUMBER = re.compile(rf"\b(?:number|code|pin|zip|extension)\b[\s\w]*?\b(?:is|it's)((?: {_DIGIT})*)\Z")
+LONGEST_NUMBER_DIGITS = 6
 _REPEAT = re.compile(
     r"(?:(?:sorry|pardon|excuse me|please|what|wait|hey) )*"
     r"(?:(?:can|could|would|will) you (?:please )?)?"
@@ -52,10 +61,10 @@ def is_unfinished(text: str) -> bool:
     spoken = " ".join(words)
     if text.rstrip().endswith("?"):  # the recogniser heard a question's end
         return False
-    if words[-1] in _GOES_ON and not _ENDS_WITH_PRONOUN.search(spoken):
+    if words[-1] in _GOES_ON and not _ENDS_ALL_THE_SAME.search(spoken):
         return True
     number = _OPEN_NUMBER.search(spoken)
-    return number is not None and len(re.findall(r"\d", number[0])) < LONGEST_NUMBER_WORDS
+    return number is not None and len(re.findall(r"\d|[a-z]+", number[1])) < LONGEST_NUMBER_DIGITS
 
 
 def asks_to_repeat(text: str) -> bool:
