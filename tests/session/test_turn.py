@@ -51,7 +51,7 @@ def test_a_held_reply_is_ended_only_by_whoever_wants_the_floor() -> None:
     assert after(S.HELD, On.INTERRUPT) == (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED))
     assert after(S.HELD, On.KEEP) == (S.SPEAKING, (Do.DROP_OVERLAP, Do.RESUME))
     assert after(S.HELD, On.VOICE) == after(S.HELD, On.SILENCE) == (S.HELD, ())
-    assert after(S.HELD, On.PAUSE) == (S.HELD, (Do.JUDGE,))
+    assert after(S.HELD, On.PAUSE) == after(S.HELD, On.TURN_OVER) == (S.HELD, (Do.JUDGE,))
 
 
 def test_the_goodbye_gives_way_to_any_voice_and_hangs_up_when_it_was_heard() -> None:

@@ -192,6 +192,14 @@ def test_smart_turn_is_asked_exactly_once_in_a_pause_that_is_long_enough(ask_ms:
         assert not activity.asks
 
 
+def test_a_turn_over_a_reply_that_goes_on_before_it_is_judged_is_counted_together() -> None:
+    activity = VoiceActivity(TurnSettings())
+    assert (64 + 800, Input.TURN_OVER) in listen(activity, "VV" + "." * 25, agent_speaks=True)
+    assert listen(activity, "VVV") == [(96, Input.VOICE)]
+    assert (activity.voiced_ms, activity.silence_ms) == (64 + 96, 0)
+    assert listen(activity, "V.") == [(64, Input.SILENCE)]
+
+
 def test_a_reset_forgets_the_turn() -> None:
     activity = speaking()
     listen(activity, "...")
@@ -217,10 +225,11 @@ def test_whatever_is_heard_is_defined_for_the_turn_machine(
         inputs += activity.read(unfinished=read[number]) if number in read else []
         for given_input in inputs:
             machine.on(given_input)
-        assert activity.in_turn == (machine.state in (State.HEARING, State.MAYBE_DONE, State.HELD))
-        if Input.TURN_OVER in inputs:
+        assert activity.in_turn <= (machine.state in (State.HEARING, State.MAYBE_DONE, State.HELD))
+        assert activity.in_turn >= (machine.state in (State.HEARING, State.MAYBE_DONE))
+        if Input.TURN_OVER in inputs and machine.state is State.THINKING:
             activity.reset()
-        if machine.state is State.HELD and number % 2:
+        if machine.state is State.HELD and (number % 2 or not activity.in_turn):
             machine.on(Input.KEEP)
             activity.reset()
         if machine.state is State.SPEAKING or (machine.state is State.THINKING and not replies):

@@ -177,3 +177,82 @@ def is_loud(frame: bytes) -> bool:
 def loud(frames: list[bytes]) -> list[bytes]:
     """Of these the frames that hold voice."""
     return [frame for frame in frames if is_loud(frame)]
+
+
+# How a call comes into each state
+
+
+def nothing(call: Call) -> None:
+    pass
+
+
+def hearing(call: Call) -> None:
+    call.hear("VVVV")
+
+
+def paused(call: Call) -> None:
+    call.hear("VVVV......")  # the words so far are being recognised, and Smart Turn is asked
+
+
+def drafting(call: Call) -> None:
+    call.hear(DRAFT)
+    call.stages.last("asr").finish(Transcript("hello"))
+    call.outputs()
+
+
+def recognising(call: Call) -> None:
+    call.speak()
+
+
+def replying(call: Call) -> None:
+    call.ask()
+
+
+def speaking(call: Call) -> None:
+    call.answered()
+
+
+def held(call: Call) -> None:
+    call.answered()
+    call.hear("VV")
+
+
+def judging(call: Call) -> None:
+    call.answered()
+    call.hear("VVVV....")  # what was said over the reply is being recognised
+
+
+def held_unanswered(call: Call) -> None:
+    call.speak()
+    call.hear("VV")
+
+
+def closing(call: Call) -> None:
+    call.listen(5.1)
+    call.stages.last("speech").bring(spoken("Goodbye.", 1_000))
+    call.listen(0.1)
+
+
+STATES: dict[Way, State] = {
+    nothing: State.LISTENING,
+    hearing: State.HEARING,
+    paused: State.MAYBE_DONE,
+    drafting: State.MAYBE_DONE,
+    recognising: State.THINKING,
+    replying: State.THINKING,
+    speaking: State.SPEAKING,
+    held: State.HELD,
+    judging: State.HELD,
+    held_unanswered: State.HELD,
+    closing: State.CLOSING,
+}
+AGENTS = (State.THINKING, State.SPEAKING, State.HELD, State.CLOSING)
+REPLYING = (replying, speaking, held, judging, closing)  # the client knows of a reply
+
+
+def come(way: Way) -> Call:
+    """A call that has come into a state."""
+    call = Call(settings(idle_s=5.0, idle_prompts=()) if way is closing else SETTINGS)
+    way(call)
+    assert call.state() is STATES[way]
+    return call
