@@ -32,8 +32,7 @@ PLAYED_AHEAD_MS = 100  # a client may play earlier than its reports tell
 class Session:
     """A caller's conversation with the pipeline. All methods are for the event loop's thread.
 
-    input_hz, output_hz: rates of the client's and the agent's audio.
-    vad: this caller's voice detector.
+    input_hz, output_hz: rates of the client's and the agent's audio. vad: this caller's voice detector.
     on_reply_done: called with each reply that ends and, if any of it was heard, where its time went; for metrics.
     clock: seconds, by the clock of the pipeline's marks.
     memory: of the session that this one goes on with.
@@ -127,6 +126,7 @@ class Session:
             self.timeline.is_wanted = event.timeline
         if self._unasked.greet_s is not None:
             self._unasked.greet_s = self._clock()
+        self.wake.set()
 
     # Towards the client
 
@@ -241,6 +241,7 @@ class Session:
             self._unasked.quiet_since_s = None
         elif self._unasked.quiet_since_s is None:
             self._unasked.quiet_since_s = self._clock()
+        self.wake.set()
 
     def _drop_heard(self) -> None:
         self._turn.drop()
