@@ -91,6 +91,8 @@ class Session:
 
         Raises PeerError: bad_event, settings that do not fit.
         """
+        if self.state is State.CLOSED:  # the agent has hung up
+            return
         match event:
             case events.CallerAudio(samples):
                 self._hear(samples)
