@@ -119,7 +119,7 @@ class Session:
         """The connection is gone: everything of this caller is aborted."""
         if self.state is not State.CLOSED:
             self._apply(Input.CLOSE)
-        self._joining.drop()
+        self._drop_heard()
 
     def _configure(self, event: events.Configure) -> None:
         self._agent.settings = settings = configured(self._settings, event.changes)
@@ -246,13 +246,14 @@ class Session:
         self.wake.set()
 
     def _drop_heard(self) -> None:
-        self._turn.drop()
-        self._overlap.drop()
+        for recognition in (self._turn, self._overlap, self._joining):
+            recognition.drop()
         self._drop_turn_end()
         self._hearing.drop()
 
     def _drop_overlap(self) -> None:
         self._overlap.drop()
+        self._drop_turn_end()
         self._hearing.drop_overlap()
 
     def _abort_reply(self) -> None:
@@ -282,10 +283,10 @@ class Session:
 
     def _take_judged_words(self) -> bool:
         """What was judged to be an interruption need not be recognised again."""
-        words = self._overlap.take() if self._overlap.covers(self._hearing.activity.voiced_ms) else None
-        if words is None or words.text is None or self._hearing.has_unrecognised:
+        words = self._overlap.words if self._overlap.covers(self._hearing.activity.voiced_ms) else None
+        if words is None or not words.text or self._hearing.has_unrecognised:
             return False
-        self._turn.words = words
+        self._turn.words = self._overlap.take()
         self._turn_read(words)
         return True
 
@@ -302,6 +303,7 @@ class Session:
         words = self._turn.words
         assert words is not None
         words.turn_is_over = True
+        self._drop_turn_end()
         self._hearing.take_turn()
         if words.text is not None:
             self._answer_words(words)
