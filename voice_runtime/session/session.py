@@ -172,10 +172,7 @@ class Session:
 
     def _apply_heard(self, inputs: list[Input]) -> None:
         for given in inputs:
-            if given is Input.TURN_OVER and self.state is State.HELD and self._overlap.words is not None:
-                self._overlap.words.turn_is_over = True  # whether it was one, its words will tell
-            else:
-                self._apply(given)
+            self._apply(given)
 
     def _ask_turn_end(self, stage: str, pause: int, pcm: bytes) -> None:
         def judged(result: Result) -> None:
@@ -204,10 +201,12 @@ class Session:
             self._judge()
 
     def _judge(self) -> None:
-        """Recognise what was said so far over the reply."""
-        voiced_ms = self._hearing.activity.voiced_ms
-        if not self._overlap.covers(voiced_ms):
-            self._overlap.start(self._hearing.overlap(), voiced_ms, self._hearing.activity.silence_ms, self._judged)
+        """Recognise what was said so far over the reply, unless its words are known already."""
+        activity, words = self._hearing.activity, self._overlap.words
+        if words is None or not self._overlap.covers(activity.voiced_ms):
+            self._overlap.start(self._hearing.overlap(), activity.voiced_ms, activity.silence_ms, self._judged)
+        elif words.text is not None:
+            self._judged(words)
 
     def _judged(self, words: Words) -> None:
         activity, turn = self._hearing.activity, self._settings.turn
@@ -215,7 +214,7 @@ class Session:
         self.timeline.note("judged", meaning=meaning, voiced_ms=words.voiced_ms)
         if meaning == "words":
             self._apply(Input.YIELD)
-        elif self._overlap.covers(activity.voiced_ms) and (activity.silence_ms or words.turn_is_over):
+        elif self._overlap.covers(activity.voiced_ms) and (activity.silence_ms or not activity.in_turn):
             self._apply(Input.KEEP)
 
     def _follow_caller(self) -> None:
