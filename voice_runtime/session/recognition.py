@@ -68,6 +68,15 @@ class Recognition:
         """All voice so far is in the present words."""
         return self.words is not None and self.words.voiced_ms == voiced_ms
 
+    def unread_ms(self, voiced_ms: int) -> int:
+        """How much of the voice so far is in no words.
+
+        0 while the recogniser is at work: one that is slower than the caller speaks would never come to an end.
+        """
+        if self.words is None:
+            return voiced_ms
+        return voiced_ms - self.words.voiced_ms if self.words.text is not None else 0
+
     def take(self) -> Words | None:
         """The present words, which are then another's."""
         words, self.words = self.words, None

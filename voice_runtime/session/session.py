@@ -193,11 +193,11 @@ class Session:
 
     def _judge_when_due(self) -> None:
         """While the voice goes on: its words so far, or its length, may show that it means to interrupt."""
-        voiced_ms, words = self._hearing.activity.voiced_ms, self._overlap.words
+        voiced_ms = self._hearing.activity.voiced_ms
         if voiced_ms >= self._settings.turn.interrupt_ms:
             self._overlap.drop()
             self._apply(Input.YIELD)
-        elif voiced_ms - (words.voiced_ms if words is not None else 0) >= self._settings.turn.judge_ms:
+        elif self._overlap.unread_ms(voiced_ms) >= self._settings.turn.judge_ms:
             self._judge()
 
     def _judge(self) -> None:
