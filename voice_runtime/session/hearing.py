@@ -56,7 +56,7 @@ class Hearing:
         self._guarded_frames = 0  # for so many more an echo may come
         self._to_vad = Resampler(input_hz, RATE_HZ)
         self._rest = np.zeros(0, np.float32)  # of a frame
-        self._pre_roll: deque[Samples] = deque(maxlen=max(1, settings.pre_roll_ms // FRAME_MS))
+        self._pre_roll: deque[Samples] = deque(maxlen=1 + max(1, settings.pre_roll_ms // FRAME_MS))
         self._longest_frames = (int(settings.longest_turn_s * 1000) + settings.pre_roll_ms) // FRAME_MS
         self._turn: list[Samples] = []
         self._unrecognised: list[Samples] = []  # turns whose recognition is under way or was cut off by more speech
@@ -76,11 +76,10 @@ class Hearing:
         played: what the agent played since the last frame, 16-bit at its rate. agent_speaks: there is a reply to hold.
         """
         inputs = self.activity.push(self._probability(frame, played), agent_speaks=agent_speaks)
-        if Input.VOICE in inputs and not self._turn:
-            self._turn = list(self._pre_roll)
-        if self.activity.in_turn or inputs:
-            self._turn.append(frame)
         self._pre_roll.append(frame)
+        if self.activity.in_turn or inputs:
+            self._turn += self._pre_roll
+            self._pre_roll.clear()
         if Input.SILENCE in inputs:
             self._pause += 1
         return inputs
