@@ -101,7 +101,7 @@ class Hearing:
 
     def turn_so_far(self) -> bytes:
         """The turn, 16-bit at 16 kHz, with what was said before and is not recognised yet."""
-        return to_pcm(np.concatenate([*self._unrecognised, *self._turn]))
+        return to_pcm(np.concatenate((self._unrecognised + self._turn)[-self._longest_frames :]))
 
     def overlap(self) -> bytes:
         """What was said since the last turn: over the agent's reply."""
@@ -122,11 +122,10 @@ class Hearing:
         """What waits for recognition is so long that more would not fit beside it."""
         return 2 * len(self._unrecognised) > self._longest_frames
 
-    def take_turn(self) -> bytes:
-        """End the turn: see `turn_so_far`."""
+    def take_turn(self) -> None:
+        """End the turn, whose sound is being recognised: `turn_so_far` begins with it until `recognised`."""
         self._unrecognised = (self._unrecognised + self._turn)[-self._longest_frames :]
         self.drop_overlap()
-        return to_pcm(np.concatenate(self._unrecognised))
 
     def recognised(self) -> None:
         """What was taken has become words, or never will."""
