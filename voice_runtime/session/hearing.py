@@ -56,11 +56,16 @@ class Hearing:
         self._guarded_frames = 0  # for so many more an echo may come
         self._to_vad = Resampler(input_hz, RATE_HZ)
         self._rest = np.zeros(0, np.float32)  # of a frame
-        self._pre_roll: deque[Samples] = deque(maxlen=1 + max(1, settings.pre_roll_ms // FRAME_MS))
-        self._longest_frames = (int(settings.longest_turn_s * 1000) + settings.pre_roll_ms) // FRAME_MS
+        self._pre_roll: deque[Samples] = deque()  # what was heard last outside a turn
         self._turn: list[Samples] = []
         self._unrecognised: list[Samples] = []  # turns whose recognition is under way or was cut off by more speech
         self._pause = 0  # number of the present pause
+        self.configure(settings)
+
+    def configure(self, settings: TurnSettings) -> None:
+        self.activity.settings = settings
+        self._pre_roll = deque(self._pre_roll, 1 + max(1, settings.pre_roll_ms // FRAME_MS))  # and the present frame
+        self._longest_frames = (int(settings.longest_turn_s * 1000) + settings.pre_roll_ms) // FRAME_MS
 
     def frames(self, samples: Samples) -> Iterator[Samples]:
         """Whole frames of 512 samples at 16 kHz; what is left waits for the next samples."""

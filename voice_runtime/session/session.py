@@ -123,7 +123,7 @@ class Session:
 
     def _configure(self, event: events.Configure) -> None:
         self._agent.settings = settings = configured(self._settings, event.changes)
-        self._hearing.activity.settings = settings.turn
+        self._hearing.configure(settings.turn)
         if event.timeline is not None:
             self.timeline.is_wanted = event.timeline
         if self._unasked.greet_s is not None:
