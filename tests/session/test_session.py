@@ -316,6 +316,12 @@ def test_a_late_client_holds_back_the_end_of_the_reply() -> None:
     assert ReplyDone in kinds(call.listen(0.1))
 
 
+def test_a_client_that_plays_faster_than_the_clock_is_sent_the_next_frame_at_once() -> None:
+    call = Call()
+    call.answered()
+    assert audio_ms(call.send(Played("r1", 400))) == 300  # of which it knew 100 to be played
+
+
 def test_a_prompt_shows_no_more_turns_than_it_should() -> None:
     call = Call(settings(history_turns=1))
     for number in range(3):

@@ -110,6 +110,7 @@ class Session:
                 self._configure(event)
             case _:
                 assert_never(event)
+        self.wake.set()
 
     def tell(self, event: SessionEvent) -> None:
         """Put an event of the transport's own into the order of what the client gets."""
@@ -128,7 +129,6 @@ class Session:
             self.timeline.is_wanted = event.timeline
         if self._unasked.greet_s is not None:
             self._unasked.greet_s = self._clock()
-        self.wake.set()
 
     # Towards the client
 
