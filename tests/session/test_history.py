@@ -30,6 +30,14 @@ def test_after_an_answer_of_which_nothing_was_heard_the_caller_s_words_go_on() -
     assert said(history) == [("user", "Hello. Are you there?")]
 
 
+def test_what_the_agent_says_after_its_answer_is_the_same_message() -> None:
+    history = History(6)
+    history.add_agent("Good day.")
+    history.add_agent("Are you", was_cut=True)
+    history.add_caller("Yes.")
+    assert history.messages == [Message("assistant", "Good day. Are you", True), Message("user", "Yes.")]
+
+
 def test_the_oldest_pairs_are_forgotten() -> None:
     history = History(2)
     for number in range(5):
@@ -68,7 +76,7 @@ def test_of_words_that_are_never_answered_the_last_are_kept() -> None:
 
 
 @pytest.mark.parametrize("turns", [0, 1, 3])
-@given(heard=st.lists(st.sampled_from(["", "yes"]), max_size=20))
+@given(heard=st.lists(st.sampled_from(["", "yes", "again"]), max_size=20))
 def test_a_prompt_alternates_ends_with_the_caller_and_shows_no_more_pairs_than_allowed(
     turns: int, heard: list[str]
 ) -> None:
@@ -80,3 +88,5 @@ def test_a_prompt_alternates_ends_with_the_caller_and_shows_no_more_pairs_than_a
         assert all(one != other for one, other in pairwise(roles))
         assert len(roles) <= 2 * turns + 1
         history.add_agent(answer)
+        if answer == "again":
+            history.add_agent("Are you there?")
