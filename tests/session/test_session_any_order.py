@@ -1,6 +1,7 @@
 """A session under anything that a caller, a client and the stages may do, in any order and at any time."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import given
 from hypothesis import settings as examples
@@ -106,7 +107,12 @@ def act(call: Call, kind: str, number: int) -> list[Output]:
         case "played":
             return call.send(Played(f"r{1 + number % 3}", number * 5.0))
         case _:
-            changes = [{"instructions": "Be brief."}, {"greeting": "Hi."}, {"idle_s": 1.0}, {"turn": {"draft": False}}]
+            changes: list[dict[str, Any]] = [
+                {"instructions": "Be brief."},
+                {"greeting": "Hi."},
+                {"idle_s": 1.0},
+                {"turn": {"draft": False}},
+            ]
             return call.send(Configure(changes[number % 4], timeline=number % 2 == 0))
 
 

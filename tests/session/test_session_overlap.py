@@ -70,7 +70,8 @@ def test_voice_over_a_reply_pauses_it_within_two_frames_and_nothing_is_sent_whil
     assert events(told) == [Pause("r1")]
     assert call.state() is State.HELD
     assert call.hear("V" * 10) == []
-    assert (call.session.epoch, call.session.wait_s()) == (epoch, pytest.approx(1.0))
+    assert call.session.epoch == epoch
+    assert call.session.wait_s() == pytest.approx(1.0)
     assert call.done == []
 
 
