@@ -33,6 +33,8 @@ async def answered(caller: client.Caller) -> None:
         ('{"type":"text","text":""}', "0 characters"),
         ('{"type":"text","text":"' + "a" * 3_000 + '"}', "3000 characters"),
         ('{"type":"interrupt","now":true}', "now"),
+        ('{"type":"configure","turn":{"end_silence":1}}', "end_silence"),
+        ('{"type":"configure","idle_s":-1}', "idle_s"),
     ],
 )
 async def test_an_unknown_or_malformed_event_gets_a_named_error_and_the_session_goes_on(
@@ -55,6 +57,25 @@ async def test_a_bad_rate_is_refused_by_name(server: Served, query: str) -> None
         with pytest.raises(ConnectionClosed):
             await socket.recv()
         assert (socket.close_code, socket.close_reason) == (1008, "bad_rate")
+
+
+async def test_a_conversation_can_be_gone_on_with_once_after_its_connection_was_lost(server: Served) -> None:
+    async with connect(f"{server.url}/v1/pcm") as socket:
+        token = json.loads(await socket.recv())["resume"]
+        await socket.send(json.dumps({"type": "configure", "greeting": "Good morning."}))
+        while (message := await socket.recv()) is not None:
+            if isinstance(message, str) and json.loads(message)["type"] == "reply_done":
+                break
+    await asyncio.to_thread(server.wait_idle)
+    async with connect(f"{server.url}/v1/pcm?resume={token}") as socket:
+        ready = json.loads(await socket.recv())
+        assert ready["type"] == "ready"
+        assert ready["resume"] != token
+    async with connect(f"{server.url}/v1/pcm?resume={token}") as socket:
+        assert json.loads(await socket.recv())["code"] == "bad_resume"
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+        assert (socket.close_code, socket.close_reason) == (1008, "bad_resume")
 
 
 @pytest.mark.parametrize("message", [bytes(1 << 20) + b"\0", "x" * ((1 << 20) + 1)])

@@ -2,16 +2,19 @@
 
 import contextlib
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.call import Call
 from voice_runtime.audio.resample import RATES_HZ
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import raw_pcm
 from voice_runtime.gateway.protocols.raw_pcm import MOST_TEXT_CHARACTERS, RawPcmCodec
+from voice_runtime.gateway.sessions import Admitted
 from voice_runtime.session import events
 
 
@@ -26,10 +29,13 @@ def refusal(text: str) -> str:
     return str(caught.value)
 
 
-def test_the_three_events_of_a_client_are_understood() -> None:
+def test_the_events_of_a_client_are_understood() -> None:
     assert received({"type": "played", "reply": "r1", "ms": 120}) == events.Played("r1", 120.0)
     assert received({"type": "interrupt"}) == events.Interrupt()
     assert received({"type": "text", "text": " What time is it? \n"}) == events.TypedText("What time is it?")
+    assert received({"type": "configure"}) == events.Configure({})
+    changes = {"instructions": "", "idle_s": 3.0, "idle_prompts": ["Hello?"], "turn": {"draft": False}}
+    assert received({"type": "configure", **changes, "timeline": False}) == events.Configure(changes, timeline=False)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +79,19 @@ def test_any_finite_played_time_passes(ms: float) -> None:
         '{"type":"text","text":"\\ud800"}',
         '{"type":"text","text":"\ud800"}',
         '{"type":"played","reply":"r1"}',
+        '{"type":"configure","greetings":"Hi."}',
+        '{"type":"configure","greeting":1}',
+        '{"type":"configure","turn":[]}',
+        '{"type":"configure","timeline":"yes"}',
+        '{"type":"configure","idle_s":NaN}',
         '{"more":' + "[" * 100_000,
         "[" * 100_000,
         '{"a":' * 100_000,
     ],
-    ids=range(17),
+    ids=range(22),
 )
 def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:
-    assert refusal(text).endswith("expected played, interrupt or text")
+    assert refusal(text).endswith("expected played, interrupt, text or configure")
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", pytest.param("x" * (MOST_TEXT_CHARACTERS + 1), id="long")])
@@ -106,13 +117,13 @@ json_values = st.recursive(
 
 
 @given(
-    message=st.dictionaries(st.sampled_from(["type", "reply", "ms", "text", "x"]), json_values),
-    kind=st.sampled_from(["played", "interrupt", "text", "x"]),
+    message=st.dictionaries(st.sampled_from(["type", "reply", "ms", "text", "turn", "idle_s", "x"]), json_values),
+    kind=st.sampled_from(["played", "interrupt", "text", "configure", "x"]),
 )
 def test_no_fields_bring_anything_but_an_event_or_a_refusal(message: dict[str, object], kind: str) -> None:
     with contextlib.suppress(PeerError):
         event = received({"type": kind, **message})
-        assert isinstance(event, events.Played | events.Interrupt | events.TypedText)
+        assert isinstance(event, events.Played | events.Interrupt | events.TypedText | events.Configure)
         assert not isinstance(event, events.Played) or np.isfinite(event.ms)
 
 
@@ -153,7 +164,21 @@ def test_another_rate_is_refused_with_found_and_expected(query: str) -> None:
         (events.ReplyStarted("r1"), {"type": "reply_started", "reply": "r1"}),
         (events.ReplyText("r1", "hé"), {"type": "reply_text", "reply": "r1", "text": "hé"}),
         (events.Flush("r1"), {"type": "flush", "reply": "r1"}),
-        (events.ReplyDone("r1", "completed"), {"type": "reply_done", "reply": "r1", "status": "completed"}),
+        (events.TranscriptReady("hi", False), {"type": "transcript", "text": "hi", "final": False}),
+        (events.Pause("r1"), {"type": "pause", "reply": "r1"}),
+        (events.Resume("r1"), {"type": "resume", "reply": "r1"}),
+        (events.Closing("idle"), {"type": "closing", "reason": "idle"}),
+        (
+            events.ReplyDone("r1", "interrupted", "Hé"),
+            {"type": "reply_done", "reply": "r1", "status": "interrupted", "heard": "Hé"},
+        ),
+        (
+            events.TurnTimeline([(1.5, "Flush", {"reply": "r1"}), (2.0, "judged", {})]),
+            {
+                "type": "timeline",
+                "entries": [{"ms": 1.5, "what": "Flush", "reply": "r1"}, {"ms": 2.0, "what": "judged"}],
+            },
+        ),
         (
             events.Timing("r1", {"asr": 1.5}, {"completion_tokens": 3.0}, 2),
             {"type": "timing", "reply": "r1", "ms": {"asr": 1.5}, "tokens": {"completion_tokens": 3.0}, "underruns": 2},
@@ -165,6 +190,13 @@ def test_every_event_for_the_client_is_written_as_json(event: events.SessionEven
     assert json.loads(raw_pcm.encode(event)) == expected
 
 
-def test_the_first_message_names_the_session_and_both_rates() -> None:
-    expected = {"type": "ready", "session": "s1", "input_rate": 16_000, "output_rate": 24_000}
-    assert json.loads(raw_pcm.ready("s1", 16_000, 24_000)) == expected
+def test_the_first_message_names_the_session_both_rates_and_the_token_to_go_on_with() -> None:
+    rates = {"input_rate": 16_000, "output_rate": 24_000}
+    expected = {"type": "ready", "session": "s1", **rates, "resume": "t0ken", "recorded": True}
+    admitted = Admitted("s1", Call().session, "t0ken", is_recorded=True)
+    assert json.loads(raw_pcm.ready(admitted, 16_000, 24_000)) == expected
+
+
+def test_there_is_a_way_to_write_every_event_of_a_session() -> None:
+    assert set(raw_pcm._TYPES) == set(get_args(events.SessionEvent))
+    assert len(set(raw_pcm._TYPES.values())) == len(raw_pcm._TYPES)

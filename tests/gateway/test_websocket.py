@@ -24,14 +24,23 @@ from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.gateway.transports import websocket
 from voice_runtime.gateway.transports.websocket import MOST_BAD_EVENTS, SLICE_S
 from voice_runtime.pipeline.config import SessionSettings
-from voice_runtime.session.events import CallerAudio, CallEvent, ReplyStarted, SessionEvent, SpeechStarted
-from voice_runtime.session.session import AgentAudio, Session
+from voice_runtime.session.events import (
+    AgentAudio,
+    CallerAudio,
+    CallEvent,
+    Closing,
+    ReplyStarted,
+    SessionEvent,
+    SpeechStarted,
+)
+from voice_runtime.session.session import Session
 from voice_runtime.session.turn import State
 from voice_runtime.stages.payloads import SpokenClause
 
 PATIENCE_S = 10.0
 RATE_HZ = 16_000
 SETTINGS = SessionSettings(recognise="asr", reply="thinker")
+SPEAKING = SessionSettings(recognise="asr", reply="thinker", speak="speech")
 
 
 class Deaf:
@@ -48,10 +57,16 @@ def session(stages: PlayedStages) -> Session:
 class Scripted(Session):
     """A session that gives the outputs that the test says, and keeps what it receives."""
 
+    now: int | None = None  # the epoch, when the test says it
+
     def __init__(self, *outputs: SessionEvent | AgentAudio) -> None:
         super().__init__(PlayedStages(time.monotonic), SETTINGS, Deaf(), RATE_HZ, RATE_HZ)
         self.script = deque(outputs)
         self.received: list[CallEvent] = []
+
+    @property
+    def epoch(self) -> int:
+        return super().epoch if self.now is None else self.now
 
     def receive(self, event: CallEvent) -> None:
         self.received.append(event)
@@ -164,7 +179,7 @@ async def test_bad_events_are_told_and_more_than_the_limit_of_them_end_the_sessi
 
 async def test_a_frame_of_an_old_epoch_is_not_sent() -> None:
     carried = Scripted(AgentAudio(0, b"old"), AgentAudio(1, b"new"), AgentAudio(0, b"old"), SpeechStarted())
-    carried.epoch = 1
+    carried.now = 1
     async with line(carried) as call:
         assert [await call.next(), kind(await call.next())] == [b"new", "speech_started"]
 
@@ -181,12 +196,48 @@ async def test_events_and_audio_keep_their_order() -> None:
         ]
 
 
+async def test_after_the_goodbye_the_client_is_told_and_hung_up_on() -> None:
+    carried = Scripted(AgentAudio(0, b"bye"), Closing("idle"), SpeechStarted())
+    async with line(carried) as call:
+        assert await call.next() == b"bye"
+        assert await call.next() == {"type": "closing", "reason": "idle"}
+        assert await call.closed() == (1000, "goodbye")
+    assert carried.state is State.CLOSED
+
+
+async def test_settings_that_do_not_fit_are_told_and_the_session_goes_on() -> None:
+    carried = session(PlayedStages(time.monotonic))
+    async with line(carried) as call:
+        await call.client.send('{"type":"configure","turn":{"end_silence_ms":0}}')
+        error = await call.next()
+        assert isinstance(error, dict)
+        assert (error["type"], error["code"]) == ("error", "bad_event")
+        assert "end_silence_ms" in error["message"]
+        await call.client.send('{"type":"configure","instructions":"Be brief."}')
+        await call.client.send('{"type":"text","text":"Hello."}')
+        assert await call.kinds(1) == ["reply_started"]
+    assert carried.memory.settings.instructions == "Be brief."
+
+
+async def test_a_setting_wakes_a_session_that_waited_for_nothing() -> None:
+    stages = PlayedStages(time.monotonic)
+    carried = Session(stages, SPEAKING, Deaf(), RATE_HZ, RATE_HZ)
+    async with line(carried) as call:
+        await call.client.send('{"type":"configure","greeting":"Welcome."}')
+        assert await call.kinds(1) == ["reply_started"]
+        assert stages.last("speech").text == "Welcome."
+        stages.last("speech").finish()
+        assert await call.kinds(1) == ["reply_done"]
+        await call.client.send('{"type":"configure","idle_s":0.05}')
+        assert await call.kinds(1) == ["reply_started"]
+
+
 async def test_an_interrupted_reply_is_text_then_audio_then_flush_and_no_audio_after_it() -> None:
     stages = PlayedStages(time.monotonic)
     async with line(session(stages)) as call:
         await call.client.send('{"type":"text","text":"Hello."}')
         assert await call.kinds(1) == ["reply_started"]
-        stages.last("thinker").bring(SpokenClause("Hi there. ", b"\x01\x02" * 2 * RATE_HZ, RATE_HZ))
+        stages.last("thinker").bring(SpokenClause.spread("Hi there. ", b"\x01\x02" * 2 * RATE_HZ, RATE_HZ))
         lead_frames = SETTINGS.lead_ms // 20
         assert await call.kinds(1 + lead_frames) == ["reply_text"] + ["audio"] * lead_frames
         await call.client.send('{"type":"interrupt"}')
@@ -204,7 +255,7 @@ async def test_audio_is_paced_and_not_sent_at_once() -> None:
         assert await call.kinds(1) == ["reply_started"]
         since_s = time.monotonic()
         thinker = stages.last("thinker")
-        thinker.bring(SpokenClause("Hi there. ", b"\x01\x02" * (RATE_HZ * 8 // 10), RATE_HZ))
+        thinker.bring(SpokenClause.spread("Hi there. ", b"\x01\x02" * (RATE_HZ * 8 // 10), RATE_HZ))
         thinker.finish()
         assert await call.kinds(1 + 40) == ["reply_text"] + ["audio"] * 40
         assert 0.35 < time.monotonic() - since_s  # 800 ms, of which 400 are sent ahead

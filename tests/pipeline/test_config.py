@@ -18,6 +18,7 @@ name = "p"
 recognise = "asr"
 judge_turn = "turn_end"
 reply = "thinker"
+speak = "speech"
 [stages.asr]
 kind = "asr.moonshine"
 worker = "recognition"
@@ -76,6 +77,19 @@ def test_the_judge_of_turns_may_be_left_out(tmp_path: Path) -> None:
     assert loaded(tmp_path, WHOLE.replace('judge_turn = "turn_end"', "")).session.judge_turn is None
 
 
+def test_without_a_voice_of_its_own_the_agent_has_nothing_to_say(tmp_path: Path) -> None:
+    silent = WHOLE.replace('speak = "speech"', "")
+    assert loaded(tmp_path, silent).session.speak is None
+    for setting in ('greeting = "Hello."', "idle_s = 10.0"):
+        with pytest.raises(ConfigError, match="speak is missing, expected the stage that says the greeting"):
+            loaded(tmp_path, silent.replace("[session]", f"[session]\n{setting}"))
+
+
+def test_what_the_agent_says_is_cut_as_the_text_stage_cuts(tmp_path: Path) -> None:
+    own = loaded(tmp_path, WHOLE.replace('kind = "text.clauses"', 'kind = "text.clauses"\nfirst_words = 3'))
+    assert own.text_settings.first_words == 3
+
+
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
@@ -99,6 +113,21 @@ def test_the_judge_of_turns_may_be_left_out(tmp_path: Path) -> None:
         ("[stages.asr]", "[session.turn]\nask_silence_ms = 0\n[stages.asr]", "Expected `int` >= 1"),
         ("[stages.asr]", "[session.turn]\nvoice_threshold = 1.1\n[stages.asr]", "Expected `float` <= 1"),
         ("[stages.asr]", "[session.turn]\nquiet_threshold = nan\n[stages.asr]", "Expected `float` >= 0"),
+        (
+            "[stages.asr]",
+            "[session.turn]\nlikely_end_silence_ms = 900\n[stages.asr]",
+            "likely_end_silence_ms is 900, expected at most 800",
+        ),
+        (
+            "[stages.asr]",
+            "[session.turn]\ndraft_silence_ms = 400\n[stages.asr]",
+            "draft_silence_ms is 400, expected at most 352",
+        ),
+        ("[stages.asr]", "[session.turn]\ninterrupt_words = 0\n[stages.asr]", "Expected `int` >= 1"),
+        ("[stages.asr]", '[session.turn]\nbackchannels = [""]\n[stages.asr]', "length >= 1"),
+        ('speak = "speech"', 'speak = "speech"\nidle_s = inf', "Expected `float` <= "),
+        ('speak = "speech"', 'speak = "speech"\nresume_s = -1.0', "Expected `float` >= 0"),
+        ('speak = "speech"', 'speak = "speech"\ngoodbye = ""', "length >= 1"),
         ("[stages.asr]", "[stages.asr]\nbatch = 0", "Expected `int` >= 1 - at `$.stages[...].batch`"),
         ("[stages.asr]", "[stages.asr]\nmax_hold_ms = nan", "Expected `float` >= 0"),
         ("[stages.asr]", "[limits]\nsessions = 0\n[stages.asr]", "Expected `int` >= 1"),
@@ -137,6 +166,12 @@ def test_a_key_that_is_unknown_missing_or_of_another_kind_is_named(
             'judge_turn = "turn_end"',
             'judge_turn = "asr"',
             "session.judge_turn is asr, which takes Utterance, expected Heard",
+        ),
+        ('speak = "speech"', 'speak = "text"', "session.speak is text, which takes TokenIds, expected Clause"),
+        (
+            'speak = "speech"',
+            'speak = "mouth"',
+            "session.speak is 'mouth', expected one of ['asr', 'speech', 'text', 'thinker', 'turn_end']",
         ),
         (
             'next = "text"',

@@ -41,7 +41,7 @@ from voice_runtime.stages.payloads import (
 CHAIN = ("thinker", "text", "speech")
 PROMPT = Prompt([Message("user", "Hello.")])
 TOKENS, MORE_TOKENS = TokenIds([1, 2]), TokenIds([3])
-CLAUSE, SPOKEN = Clause("Hi. "), SpokenClause("Hi. ", b"\x01\x02", 24_000)
+CLAUSE, SPOKEN = Clause("Hi. "), SpokenClause.spread("Hi. ", b"\x01\x02", 24_000)
 
 
 def config(deadline_s: float = 60.0) -> PipelineConfig:
@@ -149,6 +149,34 @@ async def test_a_one_shot_stage_has_its_result_in_its_end(cast: Cast) -> None:
     await cast.give("asr", Finished(request_id, Transcript("hello")))
     assert await results.next() == Finished(request_id, Transcript("hello"))
     assert await cast.left() == {}
+
+
+async def test_a_text_of_our_own_enters_at_the_voice_in_clauses_and_comes_out_as_sound(cast: Cast) -> None:
+    results, request_id = Results(), cast.pipeline.new_id()
+    marks = cast.pipeline.say("speech", request_id, "Good morning. How are you today?", results)
+    assert await cast.take("speech") == NewRequest(request_id, Opening())
+    taken = [await cast.take("speech") for _ in range(3)]
+    assert taken == [
+        StreamChunk(request_id, Clause("Good morning. ")),
+        StreamChunk(request_id, Clause("How are you today?")),
+        StreamDone(request_id),
+    ]
+    await cast.give("speech", Chunk(request_id, SPOKEN))
+    await cast.give("speech", Finished(request_id))
+    assert [await results.next() for _ in range(2)] == [Chunk(request_id, SPOKEN), Finished(request_id)]
+    assert list(marks.first_s) == ["speech"]
+    assert await cast.left() == {}
+
+
+async def test_a_text_of_our_own_can_be_aborted_like_a_reply(cast: Cast) -> None:
+    results, request_id = Results(), cast.pipeline.new_id()
+    cast.pipeline.say("speech", request_id, "Hello.", results)
+    settled = cast.pipeline.abort(request_id)
+    told = [await cast.take("speech") for _ in range(4)]
+    assert told[-1] == Abort(request_id)
+    await cast.give("speech", Aborted(request_id))
+    await ended(settled)
+    assert not results.left()
 
 
 async def test_two_requests_at_once_keep_their_results_apart(cast: Cast) -> None:

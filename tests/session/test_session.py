@@ -2,18 +2,46 @@
 
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 import pytest
 
-from tests.support.clock import Clock
-from tests.support.played_stages import Asked, PlayedStages
-from voice_runtime.audio.pcm import Samples, to_pcm
-from voice_runtime.models.vad import FRAME_SAMPLES
-from voice_runtime.pipeline.config import SessionSettings, TurnSettings
+from tests.support.call import (
+    AGENTS,
+    DRAFT,
+    FRAME_S,
+    REPLYING,
+    SETTINGS,
+    STATES,
+    TURN,
+    Call,
+    Way,
+    audio_ms,
+    closing,
+    come,
+    drafting,
+    events,
+    frames_of,
+    hearing,
+    held,
+    held_unanswered,
+    judging,
+    kinds,
+    loud,
+    nothing,
+    paused,
+    recognising,
+    replying,
+    settings,
+    speaking,
+    spoken,
+    turn,
+    utterance,
+)
+from tests.support.played_stages import Asked
 from voice_runtime.session.events import (
+    AgentAudio,
     CallerAudio,
-    CallEvent,
+    Closing,
     Flush,
     Interrupt,
     Played,
@@ -28,183 +56,18 @@ from voice_runtime.session.events import (
     TranscriptReady,
     TypedText,
 )
-from voice_runtime.session.session import AgentAudio, Session
 from voice_runtime.session.turn import State
-from voice_runtime.stages.payloads import Heard, Message, Prompt, SpokenClause, Transcript, TurnEnd, Utterance
-
-FRAME_S = 0.032
-RATE_HZ = 8_000
-SETTINGS = SessionSettings(recognise="asr", judge_turn="turn_end", reply="thinker")
-TURN = "V" * 10 + "." * 25  # 320 ms of speech, and the silence that ends it
-Output = SessionEvent | AgentAudio
-
-
-class Level:
-    """Stands in for the voice detector: a frame is speech when it is loud."""
-
-    def push(self, frame: Samples) -> float:
-        return 0.9 if np.abs(frame).mean() > 0.1 else 0.1
-
-
-class Call:
-    """A session, its caller and its stages. Every frame of the caller's sound differs from every other.
-
-    said: what the caller has said, frame by frame, silence too. done: what `on_reply_done` was called with.
-    """
-
-    def __init__(self, settings: SessionSettings = SETTINGS) -> None:
-        self.clock = Clock(5_000.0)
-        self.stages = PlayedStages(self.clock)
-        self.done: list[tuple[ReplyDone, Timing | None]] = []
-        self.session = Session(
-            self.stages, settings, Level(), 16_000, RATE_HZ, lambda *done: self.done.append(done), self.clock
-        )
-        self.said: list[bytes] = []
-        self._look_s = self.clock.now_s  # when a transport that is not woken looks again
-        self._noise = np.random.default_rng(1)
-
-    def hear(self, frames: str) -> list[Output]:
-        """Frames of 32 ms in real time: V voice, . silence. What the client gets by then."""
-        outputs = []
-        for letter in frames:
-            self.clock.now_s += FRAME_S
-            loudness = 0.9 if letter == "V" else 0.001
-            frame = self._noise.uniform(-loudness, loudness, FRAME_SAMPLES).astype(np.float32)
-            self.said.append(to_pcm(frame))
-            self.session.receive(CallerAudio(frame))
-            outputs += self.outputs()
-        return outputs
-
-    def send(self, event: CallEvent) -> list[Output]:
-        self.session.receive(event)
-        return self.outputs()
-
-    def outputs(self) -> list[Output]:
-        """What a transport would send now: it looks when it is woken or has waited for long enough."""
-        outputs: list[Output] = []
-        while self.session.wake.is_set() or self.clock.now_s >= self._look_s:
-            self.session.wake.clear()
-            while (output := self.session.next_output()) is not None:
-                outputs.append(output)
-            self._look_s = self.clock.now_s + max(self.session.wait_s(), 1e-4)
-        return outputs
-
-    def listen(self, seconds: float) -> list[Output]:
-        """What a transport would send in the next seconds if the caller does nothing."""
-        end_s, outputs = self.clock.now_s + seconds, self.outputs()
-        while (left_s := end_s - self.clock.now_s) > 0:
-            self.clock.now_s += min(left_s, self._look_s - self.clock.now_s)
-            outputs += self.outputs()
-        return outputs
-
-    # The caller's and the stages' ways to a state
-
-    def speak(self) -> Asked:
-        """A turn, until the recogniser has it."""
-        self.hear(TURN)
-        return self.stages.last("asr")
-
-    def ask(self, text: str = "hello") -> Asked:
-        """A recognised turn, until the thinker is asked."""
-        self.speak().finish(Transcript(text))
-        self.outputs()
-        return self.stages.last("thinker")
-
-    def answered(self, text: str = "Hi there. ", ms: int = 1_000) -> Asked:
-        """A turn that is answered, until the first 100 ms of the answer are played."""
-        thinker = self.ask()
-        thinker.bring(spoken(text, ms))
-        self.listen(0.1)
-        return thinker
-
-    def state(self) -> State:
-        return self.session.state
-
-    def prompt(self) -> list[tuple[str, str]]:
-        """What the thinker was shown last."""
-        payload = self.stages.last("thinker").payload
-        assert isinstance(payload, Prompt)
-        return [(message.role, message.text) for message in payload.messages]
-
-
-def spoken(text: str, ms: int) -> SpokenClause:
-    return SpokenClause(text, b"\x01\x02" * (RATE_HZ * ms // 1000), RATE_HZ)
-
-
-def events(outputs: list[Output]) -> list[SessionEvent]:
-    return [output for output in outputs if not isinstance(output, AgentAudio)]
-
-
-def kinds(outputs: list[Output]) -> list[type[SessionEvent]]:
-    return [type(event) for event in events(outputs)]
-
-
-def audio_ms(outputs: list[Output]) -> float:
-    return sum(len(output.pcm) for output in outputs if isinstance(output, AgentAudio)) * 500 / RATE_HZ
-
-
-def turn(**changes: float) -> SessionSettings:
-    return msgspec.structs.replace(SETTINGS, turn=msgspec.structs.replace(TurnSettings(), **changes))
-
-
-def utterance(asked: Asked) -> bytes:
-    assert isinstance(asked.payload, Utterance)
-    return asked.payload.pcm
-
-
-# How a call comes into each state
-
-
-def nothing(call: Call) -> None:
-    pass
-
-
-def hearing(call: Call) -> None:
-    call.hear("VVVV")
-
-
-def paused(call: Call) -> None:
-    call.hear("VVVV......")  # Smart Turn is asked
-
-
-def recognising(call: Call) -> None:
-    call.speak()
-
-
-def replying(call: Call) -> None:
-    call.ask()
-
-
-def speaking(call: Call) -> None:
-    call.answered()
-
-
-Way = Callable[[Call], None]
-STATES: dict[Way, State] = {
-    nothing: State.LISTENING,
-    hearing: State.HEARING,
-    paused: State.PAUSED,
-    recognising: State.THINKING,
-    replying: State.THINKING,
-    speaking: State.SPEAKING,
-}
-
-
-@pytest.mark.parametrize("way", STATES)
-def test_a_call_comes_into_each_state(way: Way) -> None:
-    call = Call()
-    way(call)
-    assert call.state() is STATES[way]
-
+from voice_runtime.stages.payloads import Heard, Message, Prompt, SpokenClause, Transcript, TurnEnd
 
 # A spoken turn
 
 
 def test_a_spoken_turn_is_recognised_and_answered_and_the_client_is_told_in_order() -> None:
-    call = Call()
+    call = Call(turn(draft=False))
     assert call.hear("VV") == []
     assert call.hear("V") == [SpeechStarted()]
     assert call.hear("VVVVVVV" + "." * 24) == []
+    assert not call.stages.of("asr")
     assert call.hear(".") == [SpeechStopped()]
 
     asr = call.stages.last("asr")
@@ -227,8 +90,28 @@ def test_a_spoken_turn_is_recognised_and_answered_and_the_client_is_told_in_orde
     assert events(rest) == []
     assert kinds(call.listen(0.02)) == [Timing, ReplyDone]
     assert call.state() is State.LISTENING
-    assert [done for done, _ in call.done] == [ReplyDone("r1", "completed")]
-    assert not any(asked.is_aborted for asked in call.stages.asked)
+    assert [done for done, _ in call.done] == [ReplyDone("r1", "completed", "Hi there.")]
+    assert [asked.stage for asked in call.stages.asked if asked.is_aborted] == ["turn_end"]
+
+
+def test_a_piece_of_sound_in_which_no_word_begins_is_sent_at_once() -> None:
+    call = Call()
+    thinker = call.ask()
+    thinker.bring(spoken("Hi. ", 100))
+    assert audio_ms(call.outputs()) == 100
+    thinker.bring(spoken("", 100))
+    assert audio_ms(call.outputs()) == 100
+    thinker.finish()
+    assert kinds(call.listen(0.25)) == [Timing, ReplyDone]
+
+
+def test_the_end_of_a_reply_is_told_however_late_the_stages_tell_that_it_was_the_end() -> None:
+    call = Call()
+    thinker = call.ask()
+    thinker.bring(spoken("Hi. ", 100))
+    call.listen(3.0)
+    thinker.finish()
+    assert kinds(call.outputs()) == [Timing, ReplyDone]
 
 
 def test_the_audio_of_a_reply_has_the_present_epoch_until_it_is_interrupted() -> None:
@@ -245,7 +128,7 @@ def test_the_audio_of_a_reply_has_the_present_epoch_until_it_is_interrupted() ->
 
 
 def test_timing_comes_before_reply_done_and_has_the_stages_in_order() -> None:
-    call = Call()
+    call = Call(turn(draft=False))
     asr = call.speak()
     call.listen(0.1)
     asr.finish(Transcript("hello"))
@@ -260,10 +143,10 @@ def test_timing_comes_before_reply_done_and_has_the_stages_in_order() -> None:
     thinker.finish()
     timing, done = events(call.listen(0.5))[-2:]
     assert isinstance(timing, Timing)
-    assert list(timing.ms) == ["end_of_turn", "asr", "thinker", "text", "speech", "sending", "total"]
-    assert list(timing.ms.values()) == pytest.approx([800, 100, 200, 10, 300, 50, 1_460], abs=0.1)
+    assert list(timing.ms) == ["pause", "asr", "thinker", "text", "speech", "confirming", "sending", "total"]
+    assert list(timing.ms.values()) == pytest.approx([800, 100, 200, 10, 300, 0, 50, 1_460], abs=0.1)
     assert (timing.tokens, timing.underruns) == ({"completion_tokens": 7}, 0)
-    assert done == ReplyDone("r1", "completed")
+    assert done == ReplyDone("r1", "completed", "Hi.")
     assert call.done == [(done, timing)]
 
 
@@ -299,7 +182,7 @@ def test_a_reply_at_another_rate_is_sent_whole() -> None:
     call = Call()
     thinker = call.ask()
     for _ in range(2):
-        thinker.bring(SpokenClause("Hi. ", b"\x01\x02" * 12_000, 24_000))
+        thinker.bring(SpokenClause.spread("Hi. ", b"\x01\x02" * 12_000, 24_000))
     thinker.finish()
     assert audio_ms(call.listen(2.0)) == 1_000
 
@@ -312,60 +195,33 @@ def test_a_transports_own_event_keeps_its_place() -> None:
     assert kinds(call.outputs()) == [ReplyStarted, SessionError, Flush, ReplyDone]
 
 
-# Voice wins
-
-
-@pytest.mark.parametrize(
-    ("way", "told"),
-    [
-        (recognising, [SpeechStarted()]),
-        (replying, [Flush("r1"), ReplyDone("r1", "interrupted"), SpeechStarted()]),
-        (speaking, [Flush("r1"), ReplyDone("r1", "interrupted"), SpeechStarted()]),
-    ],
-)
-def test_voice_aborts_what_the_agent_does_and_nothing_of_it_follows(way: Way, told: list[SessionEvent]) -> None:
-    call = Call()
-    way(call)
-    under_way, epoch = call.stages.asked[-1], call.session.epoch
-    before = call.hear("VVVV")
-    assert events(before) == []
-    assert not under_way.is_aborted
-    onset = call.hear("V")
-    assert [event for event in events(onset) if not isinstance(event, Timing)] == told
-    assert under_way.is_aborted
-    assert call.session.epoch > epoch
-    assert call.state() is State.HEARING
-
-    under_way.bring(spoken("late", 500))
-    under_way.finish(Transcript("late"))
-    after = call.hear("V" * 30)
-    assert after == []
-    assert len(call.done) == (way is not recognising)
-
-
-def test_an_interrupted_reply_has_its_timing_between_flush_and_reply_done() -> None:
-    call = Call()
-    call.answered()
-    assert kinds(call.hear("VVVVV")) == [Flush, Timing, ReplyDone, SpeechStarted]
+# Long turns and turns that go on
 
 
 def test_speech_that_goes_on_while_the_recogniser_is_at_work_is_recognised_together_with_what_was_before() -> None:
     call = Call()
     first = call.speak()
-    call.hear("." * 20 + TURN)
+    call.hear("." * 20 + DRAFT)
+    call.stages.last("asr").finish(Transcript("and then"))
+    assert events(call.outputs()) == [SpeechStarted()]
     both = call.stages.last("asr")
     assert first.is_aborted
-    assert both is not first
-    pcm = utterance(both)
-    loud = [frame for frame in call.said if np.abs(np.frombuffer(frame, "<i2")).mean() > 3_000]
-    assert [frame for frame in frames_of(pcm) if frame in loud] == loud
-    assert len(loud) == 20
+    assert loud(frames_of(utterance(both))) == loud(call.said)
+    assert len(loud(call.said)) == 20
+
+
+def test_speech_that_goes_on_at_once_is_recognised_whole_with_no_frame_twice() -> None:
+    call = Call(turn(end_silence_ms=64, likely_end_silence_ms=64, draft_silence_ms=32, interrupt_ms=200, draft=False))
+    call.hear("V" * 10 + "..")
+    assert utterance(call.stages.last("asr")) == b"".join(call.said)
+    call.hear("V" * 10 + "..")
+    assert utterance(call.stages.last("asr")) == b"".join(call.said)
 
 
 def test_a_monologue_longer_than_the_recogniser_takes_loses_no_word() -> None:
-    call = Call(turn(longest_turn_s=1.0))
-    call.hear("V" * 40)  # 1.28 s: cut at one second, and the caller goes on
-    first = call.stages.last("asr")
+    call = Call(turn(longest_turn_s=1.0, interrupt_ms=200, draft=False))
+    call.hear("V" * 45)  # 1.44 s: cut at one second, and the caller goes on
+    first = call.stages.of("asr")[0]
     assert call.state() is State.HEARING
     assert not first.is_aborted
     first.finish(Transcript("once upon a time"))
@@ -376,35 +232,30 @@ def test_a_monologue_longer_than_the_recogniser_takes_loses_no_word() -> None:
     assert second is not first
     second.finish(Transcript("there was a dog"))
     assert call.prompt() == [("user", "once upon a time there was a dog")]
-    loud = [frame for frame in call.said if np.abs(np.frombuffer(frame, "<i2")).mean() > 3_000]
     heard = frames_of(utterance(first)) + frames_of(utterance(second))
-    assert [frame for frame in heard if frame in loud] == loud
+    assert loud(heard) == loud(call.said)
 
 
-def frames_of(pcm: bytes) -> list[bytes]:
-    size = 2 * FRAME_SAMPLES
-    return [pcm[at : at + size] for at in range(0, len(pcm), size)]
-
-
-def test_speech_that_goes_on_at_once_is_recognised_whole_with_no_frame_twice() -> None:
-    call = Call(turn(end_silence_ms=64, likely_end_silence_ms=64))
-    call.hear("V" * 10 + "..")
-    assert utterance(call.stages.last("asr")) == b"".join(call.said)
-    call.hear("V" * 10 + "..")
-    assert utterance(call.stages.last("asr")) == b"".join(call.said)
+def test_what_is_recognised_at_once_is_never_longer_than_a_turn_may_be() -> None:
+    call = Call(turn(longest_turn_s=3.0, interrupt_ms=200))
+    call.hear("V" * 15 + "." * 25 + "V" * 97)
+    assert [asked.is_aborted for asked in call.stages.of("asr")] == [True, False]
+    longest_bytes = int((3.0 + SETTINGS.turn.pre_roll_ms / 1000) * 16_000) * 2
+    assert max(len(utterance(asked)) for asked in call.stages.of("asr")) <= longest_bytes
 
 
 def test_a_recognised_turn_is_not_recognised_again() -> None:
     call = Call()
-    call.ask()
+    call.ask().finish()
+    call.outputs()
     before = len(call.said)
-    call.hear(TURN)
+    call.hear(DRAFT)
     assert utterance(call.stages.last("asr")) == b"".join(call.said[before:])
 
 
 def test_a_turn_is_cut_at_its_longest_length() -> None:
     call = Call(turn(longest_turn_s=1.0))
-    assert SpeechStopped() in call.hear("V" * 40)
+    assert SpeechStopped() in call.hear("V" * 35)
     frames = frames_of(utterance(call.stages.last("asr")))
     assert frames == call.said[: len(frames)]
     assert len(frames) <= int((1.0 + 0.32) / FRAME_S)
@@ -413,7 +264,9 @@ def test_a_turn_is_cut_at_its_longest_length() -> None:
 def test_words_after_an_answer_that_was_not_heard_join_the_message() -> None:
     call = Call()
     call.ask("What is")
-    call.ask("the capital of Italy?")
+    call.hear("VVVV....")
+    call.stages.last("asr").finish(Transcript("the capital of Italy?"))
+    call.hear("." * 21)
     assert call.prompt() == [("user", "What is the capital of Italy?")]
 
 
@@ -450,7 +303,7 @@ def test_a_report_of_another_reply_changes_nothing() -> None:
     call.listen(0.2)
     call.send(Interrupt())
     call.ask("Go on.")
-    assert ("assistant", "One") in call.prompt()
+    assert ("assistant", "One two") in call.prompt()
 
 
 def test_a_late_client_holds_back_the_end_of_the_reply() -> None:
@@ -463,8 +316,14 @@ def test_a_late_client_holds_back_the_end_of_the_reply() -> None:
     assert ReplyDone in kinds(call.listen(0.1))
 
 
+def test_a_client_that_plays_faster_than_the_clock_is_sent_the_next_frame_at_once() -> None:
+    call = Call()
+    call.answered()
+    assert audio_ms(call.send(Played("r1", 400))) == 300  # of which it knew 100 to be played
+
+
 def test_a_prompt_shows_no_more_turns_than_it_should() -> None:
-    call = Call(msgspec.structs.replace(SETTINGS, history_turns=1))
+    call = Call(settings(history_turns=1))
     for number in range(3):
         thinker = call.ask(f"question {number}")
         thinker.bring(spoken(f"answer {number}", 100))
@@ -478,27 +337,30 @@ def test_a_prompt_shows_no_more_turns_than_it_should() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "told"),
+    ("way", "told", "state"),
     [
-        (nothing, []),
-        (hearing, []),
-        (paused, []),
-        (recognising, []),
-        (replying, [Flush, ReplyDone]),
-        (speaking, [Flush, Timing, ReplyDone]),
+        (nothing, [], State.LISTENING),
+        (hearing, [], State.HEARING),
+        (paused, [], State.MAYBE_DONE),
+        (drafting, [], State.MAYBE_DONE),
+        (recognising, [], State.LISTENING),
+        (replying, [Flush, ReplyDone], State.LISTENING),
+        (speaking, [Flush, Timing, ReplyDone], State.LISTENING),
+        (held, [Flush, Timing, ReplyDone, SpeechStarted], State.HEARING),
+        (judging, [Flush, Timing, ReplyDone, SpeechStarted], State.MAYBE_DONE),
+        (held_unanswered, [SpeechStarted], State.HEARING),
+        (closing, [Flush, Timing, ReplyDone, Closing], State.CLOSED),
     ],
 )
-def test_an_interrupt_silences_the_agent_and_nobody_else(way: Way, told: list[type[SessionEvent]]) -> None:
-    call = Call()
-    way(call)
-    before = len(call.stages.asked)
+def test_an_interrupt_silences_the_agent_and_nobody_else(
+    way: Way, told: list[type[SessionEvent]], state: State
+) -> None:
+    call = come(way)
+    worked = call.stages.live()
     assert kinds(call.send(Interrupt())) == told
-    agent_worked = STATES[way] in (State.THINKING, State.SPEAKING)
-    assert call.state() is (State.LISTENING if agent_worked else STATES[way])
-    assert len(call.stages.asked) == before
-    if agent_worked:
-        assert call.stages.asked[-1].is_aborted
-        assert call.listen(2.0) == []
+    assert call.state() is state
+    assert all(asked.is_aborted == (STATES[way] in AGENTS) for asked in worked)
+    assert audio_ms(call.listen(0.9)) == 0
     assert [done.status for done, _ in call.done] == ["interrupted"] * told.count(ReplyDone)
 
 
@@ -507,15 +369,16 @@ def test_an_interrupted_recognition_is_not_taken_up_again() -> None:
     call.speak()
     call.send(Interrupt())
     before = len(call.said)
-    call.hear(TURN)
+    call.hear(DRAFT)
     assert utterance(call.stages.last("asr")) == b"".join(call.said[before:])
 
 
 def test_an_interrupt_while_the_caller_goes_on_costs_none_of_the_callers_words() -> None:
-    call = Call(turn(end_silence_ms=64, likely_end_silence_ms=64))
+    quick = turn(end_silence_ms=64, likely_end_silence_ms=64, draft_silence_ms=32, draft=False)
+    call = Call(quick)
     call.hear("V" * 10 + ".." + "V" * 10)
-    assert call.state() is State.HEARING
-    call.send(Interrupt())
+    assert call.state() is State.HELD
+    assert kinds(call.send(Interrupt())) == [SpeechStarted]
     call.hear("..")
     assert utterance(call.stages.last("asr")) == b"".join(call.said)
 
@@ -526,21 +389,24 @@ def test_an_interrupt_while_the_caller_goes_on_costs_none_of_the_callers_words()
         (nothing, [ReplyStarted]),
         (hearing, [SpeechStopped, ReplyStarted]),
         (paused, [SpeechStopped, ReplyStarted]),
+        (drafting, [SpeechStopped, ReplyStarted]),
         (recognising, [ReplyStarted]),
         (replying, [Flush, ReplyDone, ReplyStarted]),
         (speaking, [Flush, Timing, ReplyDone, ReplyStarted]),
+        (held, [Flush, Timing, ReplyDone, ReplyStarted]),
+        (judging, [Flush, Timing, ReplyDone, ReplyStarted]),
+        (held_unanswered, [ReplyStarted]),
+        (closing, [Flush, Timing, ReplyDone, ReplyStarted]),
     ],
 )
 def test_a_typed_question_is_answered_in_every_state(way: Way, told: list[type[SessionEvent]]) -> None:
-    call = Call()
-    way(call)
-    before = list(call.stages.asked)
+    call = come(way)
+    before = call.stages.live()
     assert kinds(call.send(TypedText("Why?"))) == told
     assert call.state() is State.THINKING
-    assert [asked.stage for asked in call.stages.asked[len(before) :]] == ["thinker"]
+    assert [asked.stage for asked in call.stages.live()] == ["thinker"]
+    assert all(asked.is_aborted for asked in before)
     assert call.prompt()[-1] == ("user", "hello Why?" if way in (replying, speaking) else "Why?")
-    if STATES[way] in (State.THINKING, State.SPEAKING):
-        assert before[-1].is_aborted
 
     thinker = call.stages.last("thinker")
     thinker.bring(spoken("Because.", 200))
@@ -548,17 +414,19 @@ def test_a_typed_question_is_answered_in_every_state(way: Way, told: list[type[S
     heard = call.listen(0.3)
     assert audio_ms(heard) == 200
     assert kinds(heard) == [ReplyText, Timing, ReplyDone]
-    assert [list(event.ms) for event in events(heard) if isinstance(event, Timing)] == [["sending", "total"]]
+    timing = next(event for event in events(heard) if isinstance(event, Timing))
+    assert timing.ms == {"confirming": 0, "sending": 0, "total": 0}
     assert call.state() is State.LISTENING
 
 
-@pytest.mark.parametrize("way", [hearing, paused, recognising])
+@pytest.mark.parametrize("way", [hearing, paused, drafting, recognising, held, judging, held_unanswered])
 def test_what_was_being_said_is_forgotten_for_a_typed_question(way: Way) -> None:
-    call = Call()
-    way(call)
+    call = come(way)
     call.send(TypedText("Why?"))
+    call.stages.last("thinker").finish()
+    call.outputs()
     before = len(call.said)
-    call.hear(TURN)
+    call.hear(DRAFT)
     assert utterance(call.stages.last("asr")) == b"".join(call.said[before:])
 
 
@@ -598,7 +466,7 @@ def test_a_failed_reply_is_told_and_the_session_goes_on(way: Way, told: list[Ses
 
 
 def test_a_reply_longer_than_allowed_is_cut_and_completed() -> None:
-    call = Call(msgspec.structs.replace(SETTINGS, longest_reply_s=1.0))
+    call = Call(settings(longest_reply_s=1.0))
     thinker = call.ask()
     thinker.bring(spoken("One two. ", 600))
     assert not thinker.is_aborted
@@ -608,7 +476,7 @@ def test_a_reply_longer_than_allowed_is_cut_and_completed() -> None:
     outputs = call.listen(2.0)
     assert audio_ms(outputs) == 1_200
     assert kinds(outputs) == [ReplyText, ReplyText, Timing, ReplyDone]
-    assert [done for done, _ in call.done] == [ReplyDone("r1", "completed")]
+    assert [done for done, _ in call.done] == [ReplyDone("r1", "completed", "One two. Three four.")]
 
 
 # Smart Turn
@@ -617,7 +485,7 @@ def test_a_reply_longer_than_allowed_is_cut_and_completed() -> None:
 def test_smart_turn_is_asked_in_the_pause_with_the_sound_of_the_turn() -> None:
     call = Call()
     call.hear("V" * 10 + "." * 5)
-    assert not call.stages.asked
+    assert not call.stages.of("turn_end")
     call.hear(".")
     assert call.stages.last("turn_end").payload == Heard(b"".join(call.said))
 
@@ -670,14 +538,14 @@ def test_an_answer_in_a_later_pause_changes_nothing(between: str) -> None:
     call.hear("V" * 10 + "." * 6)
     late = call.stages.last("turn_end")
     call.hear(between + "." * 12)
-    assert call.state() is State.PAUSED
+    assert call.state() is State.MAYBE_DONE
     late.finish(TurnEnd(0.9))
     assert call.hear("." * 12) == []
     assert call.hear(".") == [SpeechStopped()]
 
 
 def test_without_a_stage_that_judges_turns_none_is_asked() -> None:
-    call = Call(msgspec.structs.replace(SETTINGS, judge_turn=None))
+    call = Call(settings(judge_turn=None))
     call.hear(TURN)
     assert [asked.stage for asked in call.stages.asked] == ["asr"]
 
@@ -698,16 +566,28 @@ def test_a_client_that_sends_no_more_audio_has_fallen_silent(frames: str) -> Non
 
 @pytest.mark.parametrize("way", STATES)
 def test_a_closed_session_has_aborted_everything_and_what_still_comes_changes_nothing(way: Way) -> None:
-    call = Call()
-    way(call)
-    open_requests = [asked for asked in call.stages.asked if not asked.is_over]
-    assert bool(open_requests) == (way not in (nothing, hearing))
+    call = come(way)
+    working = call.stages.live()
+    assert bool(working) == (way not in (nothing, hearing))
     call.session.close()
     call.outputs()
     assert call.state() is State.CLOSED
-    assert all(asked.is_aborted for asked in open_requests)
-    for asked in open_requests:
+    assert not call.stages.live()
+    for asked in working:
         asked.finish(Transcript("late"))
     assert call.listen(5.0) == []
-    assert [done.status for done, _ in call.done] == ["interrupted"] * (way in (replying, speaking))
-    assert [asked for asked in call.stages.asked if not (asked.is_over or asked.is_aborted)] == []
+    assert [done.status for done, _ in call.done] == ["interrupted"] * (way in REPLYING)
+    assert not call.stages.live()
+    call.session.close()
+
+
+def test_what_still_comes_after_the_goodbye_changes_nothing() -> None:
+    call = come(closing)
+    call.session.receive(Interrupt())
+    assert call.state() is State.CLOSED
+    call.session.receive(TypedText("Wait!"))
+    call.session.receive(Interrupt())
+    for _ in range(10):
+        call.session.receive(CallerAudio(np.full(512, 0.9, np.float32)))
+    assert kinds(call.outputs())[-1] is Closing
+    assert not call.stages.live()

@@ -12,8 +12,9 @@ from voice_runtime.session import turn
 from voice_runtime.session.turn import Effect, IllegalInputError, Input, State, TurnMachine
 
 S, On, Do = State, Input, Effect
-REPLYING = (S.THINKING, S.SPEAKING)
-IN_TURN = (S.HEARING, S.PAUSED)
+AGENTS = (S.THINKING, S.SPEAKING, S.HELD, S.CLOSING)  # there is a reply, or one is coming
+IN_TURN = (S.HEARING, S.MAYBE_DONE)
+OPEN = [state for state in State if state is not S.CLOSED]
 
 
 def after(state: State, given: Input) -> tuple[State, tuple[Effect, ...]] | None:
@@ -40,40 +41,81 @@ def test_every_input_in_every_state_is_in_the_table_or_changes_nothing_or_is_ref
             TurnMachine(state).on(given)
 
 
-@pytest.mark.parametrize("state", REPLYING)
-def test_voice_aborts_the_reply_and_gives_the_caller_the_floor(state: State) -> None:
-    assert after(state, On.VOICE) == (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED))
+@pytest.mark.parametrize("state", [S.THINKING, S.SPEAKING])
+def test_voice_over_a_reply_holds_it_and_ends_nothing(state: State) -> None:
+    assert after(state, On.VOICE) == (S.HELD, (Do.HOLD,))
+
+
+def test_a_held_reply_is_ended_only_by_whoever_wants_the_floor() -> None:
+    assert after(S.HELD, On.YIELD) == (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED))
+    assert after(S.HELD, On.INTERRUPT) == (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED))
+    assert after(S.HELD, On.KEEP) == (S.SPEAKING, (Do.DROP_OVERLAP, Do.RESUME))
+    assert after(S.HELD, On.VOICE) == after(S.HELD, On.SILENCE) == (S.HELD, ())
+    assert after(S.HELD, On.PAUSE) == after(S.HELD, On.TURN_OVER) == (S.HELD, (Do.JUDGE,))
+
+
+def test_the_goodbye_gives_way_to_any_voice_and_hangs_up_when_it_was_heard() -> None:
+    assert after(S.CLOSING, On.VOICE) == (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED))
+    assert after(S.CLOSING, On.REPLY_OVER) == (S.CLOSED, (Do.HANG_UP,))
 
 
 @pytest.mark.parametrize("state", IN_TURN)
-def test_a_turn_ends_in_recognition(state: State) -> None:
-    assert after(state, On.TURN_OVER) == (S.THINKING, (Do.CALLER_STOPPED, Do.RECOGNISE))
+def test_a_turn_ends_in_an_answer(state: State) -> None:
+    assert after(state, On.TURN_OVER) == (S.THINKING, (Do.CALLER_STOPPED, Do.ANSWER))
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not S.CLOSED])
+def test_a_draft_is_begun_in_a_pause_and_dropped_when_the_caller_goes_on() -> None:
+    assert after(S.MAYBE_DONE, On.PAUSE) == (S.MAYBE_DONE, (Do.DRAFT,))
+    assert after(S.MAYBE_DONE, On.VOICE) == (S.HEARING, (Do.DROP_DRAFT,))
+
+
+@pytest.mark.parametrize("state", OPEN)
 def test_a_typed_question_is_answered_in_every_state_and_drops_what_it_replaces(state: State) -> None:
-    dropped = {S.LISTENING: (), **dict.fromkeys(IN_TURN, (Do.CALLER_STOPPED, Do.DROP_HEARD))}
+    dropped: dict[State, tuple[Effect, ...]] = {
+        S.LISTENING: (),
+        S.HEARING: (Do.CALLER_STOPPED, Do.DROP_HEARD),
+        S.MAYBE_DONE: (Do.CALLER_STOPPED, Do.DROP_DRAFT, Do.DROP_HEARD),
+        S.HELD: (Do.ABORT_REPLY, Do.DROP_HEARD),
+    }
     expected = (*dropped.get(state, (Do.ABORT_REPLY,)), Do.ANSWER_TYPED)
     assert after(state, On.TYPED) == (S.THINKING, expected)
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", OPEN)
 def test_an_interrupt_silences_a_reply_and_is_nothing_to_anybody_else(state: State) -> None:
-    if state is S.CLOSED:
-        assert after(state, On.INTERRUPT) is None
-    else:
-        assert after(state, On.INTERRUPT) == ((S.LISTENING, (Do.ABORT_REPLY,)) if state in REPLYING else (state, ()))
+    found = after(state, On.INTERRUPT)
+    assert found is not None
+    assert (Do.ABORT_REPLY in found[1]) == (state in AGENTS)
+    assert found[0] not in AGENTS
+    if state not in AGENTS:
+        assert found == (state, ())
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_a_lost_connection_frees_everything_in_every_state(state: State) -> None:
+    assert after(state, On.CLOSE) == (S.CLOSED, (Do.ABORT_REPLY, Do.DROP_DRAFT, Do.DROP_HEARD))
+
+
+@pytest.mark.parametrize("state", OPEN)
+def test_the_agent_says_its_own_only_while_nobody_has_the_floor(state: State) -> None:
+    assert (after(state, On.SAY) is not None) == (after(state, On.GOODBYE) is not None) == (state is S.LISTENING)
 
 
 def test_a_closed_machine_takes_nothing_more() -> None:
     assert all(after(S.CLOSED, given) is None for given in Input)
 
 
-def test_a_conversation_with_a_pause_and_an_interruption_goes_this_way() -> None:
+def test_a_conversation_with_a_pause_a_cough_and_an_interruption_goes_this_way() -> None:
     machine = TurnMachine()
-    walk = [On.VOICE, On.SILENCE, On.VOICE, On.SILENCE, On.TURN_OVER, On.REPLY_SOUND, On.REPLY_SOUND, On.VOICE]
-    effects = [effect for given in walk for effect in machine.on(given)]
-    assert effects == [Do.CALLER_STARTED, Do.CALLER_STOPPED, Do.RECOGNISE, Do.ABORT_REPLY, Do.CALLER_STARTED]
+    question = [On.VOICE, On.SILENCE, On.PAUSE, On.VOICE, On.SILENCE, On.PAUSE, On.TURN_OVER]
+    cough = [On.REPLY_SOUND, On.REPLY_SOUND, On.VOICE, On.SILENCE, On.PAUSE, On.KEEP]
+    interruption = [On.VOICE, On.REPLY_SOUND, On.YIELD]
+    effects = [effect for given in question + cough + interruption for effect in machine.on(given)]
+    assert effects == [
+        *(Do.CALLER_STARTED, Do.DRAFT, Do.DROP_DRAFT, Do.DRAFT, Do.CALLER_STOPPED, Do.ANSWER),
+        *(Do.HOLD, Do.JUDGE, Do.DROP_OVERLAP, Do.RESUME),
+        *(Do.HOLD, Do.ABORT_REPLY, Do.CALLER_STARTED),
+    ]
     assert machine.state is S.HEARING
 
 
@@ -83,6 +125,8 @@ class Floor:
 
     caller_speaks: bool = False
     replying: bool = False
+    held: bool = False
+    hung_up: bool = False
 
     def apply(self, effect: Effect) -> None:
         match effect:
@@ -93,23 +137,40 @@ class Floor:
             case Do.CALLER_STOPPED:
                 assert self.caller_speaks
                 self.caller_speaks = False
-            case Do.RECOGNISE | Do.ANSWER_TYPED:
+            case Do.ANSWER | Do.ANSWER_TYPED | Do.SAY:
                 assert not self.replying
+                assert not self.caller_speaks
                 self.replying = True
+            case Do.HOLD:
+                assert self.replying
+                assert not self.held
+                self.held = True
+            case Do.RESUME:
+                assert self.held
+                self.held = False
             case Do.ABORT_REPLY:
-                self.replying = False
-            case Do.DROP_HEARD:
-                pass
+                self.replying = self.held = False
+            case Do.HANG_UP:
+                assert not self.hung_up
+                self.hung_up = True
+
+    def take(self, machine: TurnMachine, given: Input) -> None:
+        effects = machine.on(given)
+        if given is On.REPLY_OVER:
+            self.replying = self.held = False
+        for effect in effects:
+            self.apply(effect)
 
 
-@given(walk=st.lists(st.sampled_from([given for given in Input if given is not On.CLOSE]), max_size=60))
-def test_on_any_walk_starts_and_stops_alternate_and_no_two_replies_are_made_at_once(walk: list[Input]) -> None:
+@given(walk=st.lists(st.sampled_from(list(Input)), max_size=80))
+def test_on_any_walk_starts_and_stops_alternate_one_reply_is_made_at_once_and_a_held_one_is_let_go(
+    walk: list[Input],
+) -> None:
     machine, floor = TurnMachine(), Floor()
     for given_input in walk:
         with contextlib.suppress(IllegalInputError):
-            for effect in machine.on(given_input):
-                floor.apply(effect)
-            floor.replying &= given_input is not On.REPLY_OVER
-        assert floor.replying == (machine.state in REPLYING)
-        assert floor.caller_speaks == (machine.state in IN_TURN)
-    assert machine.on(On.CLOSE) == (Do.ABORT_REPLY, Do.DROP_HEARD)
+            floor.take(machine, given_input)
+        assert floor.replying == (machine.state in AGENTS)
+        assert floor.held == (machine.state is S.HELD)
+        assert floor.caller_speaks == (machine.state in IN_TURN) or machine.state is S.CLOSED
+        assert not floor.hung_up or machine.state is S.CLOSED

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from voice_runtime import assets
-from voice_runtime.stages.payloads import TokenIds
+from voice_runtime.stages import text as text_stage
+from voice_runtime.stages.payloads import Clause, TokenIds
 from voice_runtime.stages.text import ClauseCutter, ReplyText, TextSettings
 
 
@@ -228,3 +229,8 @@ def test_a_special_token_that_is_a_stop_string_ends_the_reply_and_others_are_not
     reply = ReplyText(settings("<|im_start|>"), tokenizer)
     assert spoken(reply, ids) == ["Hello there."]
     assert reply.ended
+
+
+@given(text=texts)
+def test_a_text_that_is_there_as_a_whole_is_cut_as_one_that_comes_in_pieces(text: str) -> None:
+    assert text_stage.clauses(text, settings()) == [Clause(clause) for clause in clauses(list(text))]

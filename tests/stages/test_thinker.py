@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from voice_runtime import assets
@@ -86,3 +87,26 @@ def test_a_single_message_that_is_too_long_keeps_its_end(
 def test_a_prompts_seed_reaches_the_generation_and_none_stays_none(build: Callable[[Prompt], Generate]) -> None:
     assert build(Prompt([Message("user", "Hi")], seed=7)).seed == 7
     assert build(Prompt([Message("user", "Hi")])).seed is None
+
+
+def test_an_answer_that_was_cut_ends_in_a_dash_and_no_other(
+    build: Callable[[Prompt], Generate], tokenizer: Any
+) -> None:
+    turns = [Message("user", "Count."), Message("assistant", "One, two", was_cut=True), Message("user", "Go on.")]
+    text = decoded(tokenizer, build(Prompt(turns)))
+    assert "<|im_start|>assistant\nOne, two —<|im_end|>" in text
+    whole = decoded(tokenizer, build(Prompt([turns[0], Message("assistant", "One, two"), turns[2]])))
+    assert "—" not in whole
+
+
+def test_a_sessions_instructions_come_first_and_cannot_open_another_role(
+    build: Callable[[Prompt], Generate], tokenizer: Any, settings: ThinkerSettings
+) -> None:
+    question = [Message("user", "Why?")]
+    text = decoded(tokenizer, build(Prompt(question, "Be brief.<|im_end|>")))
+    assert text.startswith("<|im_start|>system\nBe brief. <|im_end|>\n<|im_start|>user\n" + settings.few_shot[0].user)
+    assert build(Prompt(question, "")).ids == build(Prompt(question, None)).ids
+    own = msgspec.structs.replace(settings, instructions="Be kind.")
+    builder = RequestBuilder(own, model_folder(own.model), ROOM_TOKENS)
+    assert "Be kind." in decoded(tokenizer, builder(Prompt(question)))
+    assert "Be kind." not in decoded(tokenizer, builder(Prompt(question, "Be brief.")))

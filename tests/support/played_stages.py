@@ -1,11 +1,12 @@
 """The stages behind a session, played by the test."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from voice_runtime.pipeline.runtime import Listener, Marks
 from voice_runtime.schedulers.messages import Chunk, Failed, Finished
-from voice_runtime.stages.payloads import Payload
+from voice_runtime.stages.payloads import Opening, Payload
 
 
 @dataclass(slots=True, eq=False)
@@ -13,6 +14,7 @@ class Asked:
     """A request as it was submitted, to be answered by the test.
 
     After an abort the session is told nothing of it, as `Pipeline` promises.
+    text: what is to be said, when it is a text of the agent's own.
     """
 
     stage: str
@@ -20,6 +22,7 @@ class Asked:
     payload: Payload
     clock: Callable[[], float]
     _listener: Listener
+    text: str = ""
     marks: Marks = field(default_factory=Marks)
     is_aborted: bool = False
     is_over: bool = False  # it was answered to its end
@@ -50,12 +53,19 @@ class PlayedStages:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.asked: list[Asked] = []
         self._clock = clock
+        self._numbers = itertools.count()
 
     def new_id(self) -> str:
-        return f"{len(self.asked):016x}"
+        return f"{next(self._numbers):016x}"
 
     def submit(self, entry: str, request_id: str, payload: Payload, listener: Listener) -> Marks:
-        asked = Asked(entry, request_id, payload, self._clock, listener)
+        return self._ask(Asked(entry, request_id, payload, self._clock, listener))
+
+    def say(self, entry: str, request_id: str, text: str, listener: Listener) -> Marks:
+        return self._ask(Asked(entry, request_id, Opening(), self._clock, listener, text))
+
+    def _ask(self, asked: Asked) -> Marks:
+        assert asked.request_id not in {other.request_id for other in self.asked}
         self.asked.append(asked)
         return asked.marks
 
@@ -70,3 +80,7 @@ class PlayedStages:
 
     def of(self, stage: str) -> list[Asked]:
         return [asked for asked in self.asked if asked.stage == stage]
+
+    def live(self) -> list[Asked]:
+        """What stages still work at."""
+        return [asked for asked in self.asked if not (asked.is_over or asked.is_aborted)]

@@ -26,6 +26,7 @@ BACKCHANNELS = (
         "got it",
         "of course",
         "go on",
+        "please go on",
         "uh huh",
         "mm hm",
         "aha",
@@ -138,7 +139,10 @@ class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 class RecordingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Keeps every session in a folder: both voices in a stereo WAV file, the events in JSON. longest_s: of a session."""
+    """Keeps every session in a folder: both voices in a stereo WAV file, the events in JSON.
+
+    longest_s: so much of a session is kept.
+    """
 
     folder: Annotated[str, Meta(min_length=1)]
     longest_s: Seconds = 3600.0

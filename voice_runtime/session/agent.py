@@ -156,6 +156,7 @@ class Agent:
             self._fail(reply, reply.error)
         else:
             self._tell(reply)
+            self.check_played()  # a reply without sound is over at once
 
     def _cut_too_long(self, reply: Reply) -> None:
         if reply.playout.appended_s > self.settings.longest_reply_s:

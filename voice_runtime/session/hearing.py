@@ -88,11 +88,16 @@ class Hearing:
         self._guarded_frames = 0  # for so many more an echo may come
         self._to_vad = Resampler(input_hz, RATE_HZ)
         self._rest = np.zeros(0, np.float32)  # of a frame
-        self._pre_roll: deque[Samples] = deque(maxlen=max(1, settings.pre_roll_ms // FRAME_MS))
-        self._longest_frames = (int(settings.longest_turn_s * 1000) + settings.pre_roll_ms) // FRAME_MS
+        self._pre_roll: deque[Samples] = deque()  # what was heard last outside a turn
         self._turn: list[Samples] = []
         self._unrecognised: list[Samples] = []  # turns whose recognition is under way or was cut off by more speech
         self._pause = 0  # number of the present pause
+        self.configure(settings)
+
+    def configure(self, settings: TurnSettings) -> None:
+        self.activity.settings = settings
+        self._pre_roll = deque(self._pre_roll, 1 + max(1, settings.pre_roll_ms // FRAME_MS))  # and the present frame
+        self._longest_frames = (int(settings.longest_turn_s * 1000) + settings.pre_roll_ms) // FRAME_MS
 
     def frames(self, samples: Samples) -> Iterator[Samples]:
         """Whole frames of 512 samples at 16 kHz; what is left waits for the next samples."""
@@ -108,11 +113,10 @@ class Hearing:
         played: what the agent played since the last frame, 16-bit at its rate. agent_speaks: there is a reply to hold.
         """
         inputs = self.activity.push(self._probability(frame, played, agent_speaks), agent_speaks=agent_speaks)
-        if Input.VOICE in inputs and not self._turn:
-            self._turn = list(self._pre_roll)
-        if self.activity.in_turn or inputs:
-            self._turn.append(frame)
         self._pre_roll.append(frame)
+        if self.activity.in_turn or inputs:
+            self._turn += self._pre_roll
+            self._pre_roll.clear()
         if Input.SILENCE in inputs:
             self._pause += 1
         return inputs
@@ -144,7 +148,7 @@ class Hearing:
 
     def turn_so_far(self) -> bytes:
         """The turn, 16-bit at 16 kHz, with what was said before and is not recognised yet."""
-        return to_pcm(np.concatenate([*self._unrecognised, *self._turn]))
+        return to_pcm(np.concatenate((self._unrecognised + self._turn)[-self._longest_frames :]))
 
     def overlap(self) -> bytes:
         """What was said since the last turn: over the agent's reply."""
@@ -165,11 +169,10 @@ class Hearing:
         """What waits for recognition is so long that more would not fit beside it."""
         return 2 * len(self._unrecognised) > self._longest_frames
 
-    def take_turn(self) -> bytes:
-        """End the turn: see `turn_so_far`."""
+    def take_turn(self) -> None:
+        """End the turn, whose sound is being recognised: `turn_so_far` begins with it until `recognised`."""
         self._unrecognised = (self._unrecognised + self._turn)[-self._longest_frames :]
         self.drop_overlap()
-        return to_pcm(np.concatenate(self._unrecognised))
 
     def recognised(self) -> None:
         """What was taken has become words, or never will."""

@@ -39,6 +39,9 @@ class History:
         return [*before, Message("user", text[-LONGEST_MESSAGE_CHARACTERS:])]
 
     def add_agent(self, heard: str, *, was_cut: bool = False) -> None:
+        """What was heard of the agent. What it says unasked after an answer continues the same message."""
         if heard:
+            if self.messages and self.messages[-1].role == "assistant":
+                heard = f"{self.messages.pop().text} {heard}"[-LONGEST_MESSAGE_CHARACTERS:]
             self.messages.append(Message("assistant", heard, was_cut))
             del self.messages[: max(0, len(self.messages) - 2 * self.turns)]

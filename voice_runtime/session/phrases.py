@@ -11,10 +11,20 @@ _NEVER_LAST = frozenset("and but or because if than the a an my your our whose e
 _PREPOSITIONS = frozenset("to of for from with without about into onto between in on at by as like".split())
 _VERBS = frozenset("is are was were am be been would could should will can".split())
 _PRONOUNS = frozenset("i it he she they we you that this there".split())
-_OPEN_NUMBER = re.compile(r"\b(?:number|code|pin|zip|extension)\b[\s\w]*\b(?:is|it's)\b[\s\d\w,-]*\Z")
 _COMMANDS = frozenset("stop wait no hold hang quiet pause enough hey hello listen excuse sorry but actually".split())
 _SMALL = frozenset("the a an that this it is and to i you of in on so do be he she we they what oh ta da".split())
-LONGEST_NUMBER_WORDS = 6
+# Openings that want an object, whole sentences as they may look to a recogniser.
+_OPENING = re.compile(
+    r"(?:(?:so|and|um|uh|well|okay|hello|hi|please|also) )*(?:(?:can|could|would|will) you (?:please )?"
+    r"(?:tell|show|give|explain|help|say)(?: me)?|(?:do|did) you know|tell me|i wonder|i was wondering"
+    r"|i(?:'d| would) like(?: to (?:know|ask|have))?|i want(?: to (?:know|ask|have))?|what about|how about)\Z"
+)
+_DIGIT = (
+    r"(?:\d+|oh|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty|thirty|forty|fifty"
+    r"|sixty|seventy|eighty|ninety|hundred|thousand|double|triple)"
+)
+_OPEN_NUMBER = re.compile(rf"\b(?:number|code|pin|zip|extension)\b[\s\w]*?\b(?:is|it's)((?: {_DIGIT})*)\Z")
+LONGEST_NUMBER_DIGITS = 6
 _REPEAT = re.compile(
     r"(?:(?:sorry|pardon|excuse me|please|what|wait|hey) )*"
     r"(?:(?:can|could|would|will) you (?:please )?)?"
@@ -60,8 +70,10 @@ def is_unfinished(text: str) -> bool:
         return True
     if last in _VERBS and not is_question and before not in _PRONOUNS:
         return True
+    if _OPENING.match(" ".join(words)):
+        return True
     number = _OPEN_NUMBER.search(" ".join(words))
-    return number is not None and len(re.findall(r"\d", number[0])) < LONGEST_NUMBER_WORDS
+    return number is not None and len(re.findall(r"\d|[a-z]+", number[1])) < LONGEST_NUMBER_DIGITS
 
 
 def asks_to_repeat(text: str) -> bool:

@@ -78,8 +78,8 @@ class Playout:
         self.is_held = True
 
     def resume(self, now_s: float) -> None:
-        """The client goes on from the sample at which it paused."""
-        if self._base_s is not None:
+        """The client goes on from the sample at which it paused; nothing to a reply that is not held."""
+        if self.is_held and self._base_s is not None:
             self._base_s = now_s
         self.is_held = False
 

@@ -7,7 +7,7 @@ from voice_runtime.pipeline.runtime import Result
 from voice_runtime.schedulers.messages import Finished
 from voice_runtime.session.agent import Stages
 from voice_runtime.session.reply import Spent
-from voice_runtime.stages.payloads import Transcript, Utterance
+from voice_runtime.stages.payloads import Heard, Transcript, TurnEnd, Utterance
 
 
 @dataclass(slots=True)
@@ -75,6 +75,15 @@ class Recognition:
         """All voice so far is in the present words."""
         return self.words is not None and self.words.voiced_ms == voiced_ms
 
+    def unread_ms(self, voiced_ms: int) -> int:
+        """How much of the voice so far is in no words.
+
+        0 while the recogniser is at work: one that is slower than the caller speaks would never come to an end.
+        """
+        if self.words is None:
+            return voiced_ms
+        return voiced_ms - self.words.voiced_ms if self.words.text is not None else 0
+
     def take(self) -> Words | None:
         """The present words, which are then another's."""
         words, self.words = self.words, None
@@ -83,3 +92,30 @@ class Recognition:
     def drop(self) -> None:
         if (words := self.take()) is not None and words.request_id:
             self._pipeline.abort(words.request_id)
+
+
+class TurnEndJudge:
+    """Smart Turn, asked of one pause at a time. stage: None when the pipeline has none; then nothing is asked."""
+
+    def __init__(self, pipeline: Stages, stage: str | None) -> None:
+        self._pipeline = pipeline
+        self._stage = stage
+        self._request_id: str | None = None
+
+    def ask(self, pcm: bytes, then: Callable[[float], None]) -> None:
+        """pcm: the last seconds before the pause. then: gets the probability that the turn is over."""
+        self.drop()
+        if self._stage is None:
+            return
+
+        def judged(result: Result) -> None:
+            if isinstance(result, Finished) and isinstance(result.result, TurnEnd):
+                then(result.result.probability)
+
+        self._request_id = self._pipeline.new_id()
+        self._pipeline.submit(self._stage, self._request_id, Heard(pcm), judged)
+
+    def drop(self) -> None:
+        if self._request_id is not None:
+            self._pipeline.abort(self._request_id)  # nothing, if it has ended
+            self._request_id = None

@@ -11,22 +11,19 @@ from typing import ClassVar, assert_never
 
 from voice_runtime.audio.pcm import Samples
 from voice_runtime.pipeline.config import SessionSettings
-from voice_runtime.pipeline.runtime import Result
-from voice_runtime.schedulers.messages import Finished
 from voice_runtime.session import events, phrases
 from voice_runtime.session.agent import Agent, Stages
 from voice_runtime.session.barge_in import interrupts
 from voice_runtime.session.events import AgentAudio, CallEvent, ReplyDone, SessionEvent, Timing
 from voice_runtime.session.hearing import Hearing, VoiceDetector
 from voice_runtime.session.history import History, Memory
-from voice_runtime.session.recognition import Recognition, Words
+from voice_runtime.session.recognition import Recognition, TurnEndJudge, Words
 from voice_runtime.session.recording import Recorder
 from voice_runtime.session.reply import Spent
 from voice_runtime.session.settings import configured
 from voice_runtime.session.timeline import Timeline
 from voice_runtime.session.turn import Effect, Input, State, TurnMachine
 from voice_runtime.session.unasked import GREET_AFTER_S, Unasked
-from voice_runtime.stages.payloads import Heard, TurnEnd
 
 PLAYED_AHEAD_MS = 100  # a client may play earlier than its reports tell
 
@@ -34,8 +31,7 @@ PLAYED_AHEAD_MS = 100  # a client may play earlier than its reports tell
 class Session:
     """A caller's conversation with the pipeline. All methods are for the event loop's thread.
 
-    input_hz, output_hz: rates of the client's and the agent's audio.
-    vad: this caller's voice detector.
+    input_hz, output_hz: rates of the client's and the agent's audio. vad: this caller's voice detector.
     on_reply_done: called with each reply that ends and, if any of it was heard, where its time went; for metrics.
     clock: seconds, by the clock of the pipeline's marks.
     memory: of the session that this one goes on with. recorder: keeps both voices and the timeline.
@@ -69,7 +65,7 @@ class Session:
         self._turn = Recognition(pipeline, settings.recognise, clock)
         self._overlap = Recognition(pipeline, settings.recognise, clock)  # what is said over a reply
         self._joining = Recognition(pipeline, settings.recognise, clock)  # a long turn that went on after its end
-        self._turn_end: str | None = None  # Smart Turn's request
+        self._turn_end = TurnEndJudge(pipeline, settings.judge_turn)
         self._outputs: deque[SessionEvent] = deque()
         self._last_audio_s = 0.0
 
@@ -96,6 +92,8 @@ class Session:
 
         Raises PeerError: bad_event, settings that do not fit.
         """
+        if self.state is State.CLOSED:  # the agent has hung up
+            return
         match event:
             case events.CallerAudio(samples):
                 self._hear(samples)
@@ -113,6 +111,7 @@ class Session:
                 self._configure(event)
             case _:
                 assert_never(event)
+        self.wake.set()
 
     def tell(self, event: SessionEvent) -> None:
         """Put an event of the transport's own into the order of what the client gets."""
@@ -122,11 +121,11 @@ class Session:
         """The connection is gone: everything of this caller is aborted."""
         if self.state is not State.CLOSED:
             self._apply(Input.CLOSE)
-        self._joining.drop()
+        self._drop_heard()
 
     def _configure(self, event: events.Configure) -> None:
         self._agent.settings = settings = configured(self._settings, event.changes)
-        self._hearing.activity.settings = settings.turn
+        self._hearing.configure(settings.turn)
         if event.timeline is not None:
             self.timeline.is_wanted = event.timeline
         if self._unasked.greet_s is not None:
@@ -166,54 +165,48 @@ class Session:
         for frame in self._hearing.frames(samples):
             agent_speaks = self.state in (State.THINKING, State.SPEAKING, State.CLOSING)
             inputs = self._hearing.push(frame, self._agent.take_played(PLAYED_AHEAD_MS), agent_speaks=agent_speaks)
-            if (pause := self._hearing.pause()) is not None and self._settings.judge_turn is not None:
-                self._ask_turn_end(self._settings.judge_turn, *pause)
+            self._judge_turn_end()
             self._apply_heard(inputs)
             if self.state is State.HELD and self._hearing.activity.in_turn:
                 self._judge_when_due()
 
     def _apply_heard(self, inputs: list[Input]) -> None:
         for given in inputs:
-            if given is Input.TURN_OVER and self.state is State.HELD and self._overlap.words is not None:
-                self._overlap.words.turn_is_over = True  # whether it was one, its words will tell
-            else:
-                self._apply(given)
+            self._apply(given)
 
-    def _ask_turn_end(self, stage: str, pause: int, pcm: bytes) -> None:
-        def judged(result: Result) -> None:
-            if isinstance(result, Finished) and isinstance(result.result, TurnEnd):
-                self.timeline.note("turn_end", probability=round(result.result.probability, 3))
-                self._apply_heard(self._hearing.judged(pause, result.result.probability))
+    def _judge_turn_end(self) -> None:
+        """Ask Smart Turn, in the one frame of a pause in which it should be asked."""
 
-        self._drop_turn_end()
-        self._turn_end = self._pipeline.new_id()
-        self._pipeline.submit(stage, self._turn_end, Heard(pcm), judged)
+        def judged(probability: float) -> None:
+            self.timeline.note("turn_end", probability=round(probability, 3))
+            self._apply_heard(self._hearing.judged(pause, probability))
 
-    def _drop_turn_end(self) -> None:
-        if self._turn_end is not None:
-            self._pipeline.abort(self._turn_end)  # nothing, if it has ended
-            self._turn_end = None
+        if (asked := self._hearing.pause()) is not None:
+            pause, pcm = asked
+            self._turn_end.ask(pcm, judged)
 
     # What is said over a reply
 
     def _judge_when_due(self) -> None:
         """While the voice goes on: its words so far, or its length, may show that it means to interrupt."""
-        voiced_ms, words = self._hearing.activity.voiced_ms, self._overlap.words
+        voiced_ms = self._hearing.activity.voiced_ms
         if voiced_ms >= self._settings.turn.interrupt_ms:
             self._overlap.drop()
             self._apply(Input.YIELD)
-        elif voiced_ms - (words.voiced_ms if words is not None else 0) >= self._settings.turn.judge_ms:
+        elif self._overlap.unread_ms(voiced_ms) >= self._settings.turn.judge_ms:
             self._judge()
 
     def _judge(self) -> None:
-        """Recognise what was said so far over the reply."""
-        voiced_ms = self._hearing.activity.voiced_ms
-        if not self._overlap.covers(voiced_ms):
-            self._overlap.start(self._hearing.overlap(), voiced_ms, self._hearing.activity.silence_ms, self._judged)
+        """Recognise what was said so far over the reply, unless its words are known already."""
+        activity, words = self._hearing.activity, self._overlap.words
+        if words is None or not self._overlap.covers(activity.voiced_ms):
+            self._overlap.start(self._hearing.overlap(), activity.voiced_ms, activity.silence_ms, self._judged)
+        elif words.text is not None:
+            self._judged(words)
 
     def _judged(self, words: Words) -> None:
         activity = self._hearing.activity
-        is_all = self._overlap.covers(activity.voiced_ms) and (activity.silence_ms > 0 or words.turn_is_over)
+        is_all = self._overlap.covers(activity.voiced_ms) and (activity.silence_ms > 0 or not activity.in_turn)
         wants_floor = interrupts(words, self._settings.turn, is_all=is_all)
         self.timeline.note("judged", wants_floor=wants_floor, voiced_ms=words.voiced_ms)
         if wants_floor:
@@ -246,15 +239,17 @@ class Session:
             self._unasked.quiet_since_s = None
         elif self._unasked.quiet_since_s is None:
             self._unasked.quiet_since_s = self._clock()
+        self.wake.set()
 
     def _drop_heard(self) -> None:
-        self._turn.drop()
-        self._overlap.drop()
-        self._drop_turn_end()
+        for recognition in (self._turn, self._overlap, self._joining):
+            recognition.drop()
+        self._turn_end.drop()
         self._hearing.drop()
 
     def _drop_overlap(self) -> None:
         self._overlap.drop()
+        self._turn_end.drop()
         self._hearing.drop_overlap()
 
     def _abort_reply(self) -> None:
@@ -285,10 +280,10 @@ class Session:
 
     def _take_judged_words(self) -> bool:
         """What was judged to be an interruption need not be recognised again."""
-        words = self._overlap.take() if self._overlap.covers(self._hearing.activity.voiced_ms) else None
-        if words is None or words.text is None or self._hearing.has_unrecognised:
+        words = self._overlap.words if self._overlap.covers(self._hearing.activity.voiced_ms) else None
+        if words is None or not words.text or self._hearing.has_unrecognised:
             return False
-        self._turn.words = words
+        self._turn.words = self._overlap.take()
         self._turn_read(words)
         return True
 
@@ -305,6 +300,7 @@ class Session:
         words = self._turn.words
         assert words is not None
         words.turn_is_over = True
+        self._turn_end.drop()
         self._hearing.take_turn()
         if words.text is not None:
             self._answer_words(words)

@@ -43,7 +43,7 @@ class Effect(Enum):
     DROP_DRAFT = auto()  # they were not
     HOLD = auto()  # fall silent and keep everything
     RESUME = auto()  # go on from the same sample
-    JUDGE = auto()  # recognise what was said over the reply
+    JUDGE = auto()  # find out from what was said over the reply
     ABORT_REPLY = auto()
     ANSWER = auto()  # the draft becomes the reply, or one is begun to what was heard
     ANSWER_TYPED = auto()  # begin a reply to what was typed
@@ -80,7 +80,7 @@ _TABLE: dict[tuple[State, Input], _Next] = {
     (S.HELD, On.PAUSE): (S.HELD, (Do.JUDGE,)),
     (S.HELD, On.YIELD): (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED)),
     (S.HELD, On.KEEP): (S.SPEAKING, (Do.DROP_OVERLAP, Do.RESUME)),
-    (S.HELD, On.TURN_OVER): (S.SPEAKING, (Do.DROP_OVERLAP, Do.RESUME)),
+    (S.HELD, On.TURN_OVER): (S.HELD, (Do.JUDGE,)),
     (S.HELD, On.TYPED): (S.THINKING, (Do.ABORT_REPLY, Do.DROP_HEARD, Do.ANSWER_TYPED)),
     (S.HELD, On.REPLY_OVER): (S.HEARING, (Do.CALLER_STARTED,)),
     (S.HELD, On.INTERRUPT): (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED)),

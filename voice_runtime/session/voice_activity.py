@@ -74,7 +74,9 @@ class VoiceActivity:
         needed_ms = self.settings.hold_ms if agent_speaks else self.settings.onset_ms
         if not self._is_voice or self._run_ms < needed_ms:
             return []
-        self.in_turn, self.voiced_ms = True, self._run_ms
+        self.in_turn = True
+        self.voiced_ms += self._run_ms  # over a reply, a turn that was over and is not judged yet may go on
+        self._end_pause()
         return [Input.VOICE]
 
     def _within_turn(self) -> list[Input]:
@@ -82,7 +84,7 @@ class VoiceActivity:
         was_silent = self.silence_ms > 0
         if self._is_voice:
             self.voiced_ms += FRAME_MS
-            self.silence_ms, self._likely_complete, self._unfinished, self.awaits_words = 0, False, False, False
+            self._end_pause()
         else:
             self.silence_ms += FRAME_MS
         if self.silence_ms >= self._needed_ms() or self.turn_ms >= self.settings.longest_turn_s * 1000:
@@ -106,6 +108,10 @@ class VoiceActivity:
         over = self.in_turn and self.silence_ms >= self._needed_ms()
         return self._over() if over else []
 
+    def _end_pause(self) -> None:
+        self.silence_ms = 0
+        self._likely_complete = self._unfinished = self.awaits_words = False
+
     def _over(self) -> list[Input]:
-        self.in_turn = False
+        self.in_turn, self._run_ms = False, 0
         return [Input.TURN_OVER]
