@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.call import (
     DRAFT,
+    RATE_HZ,
     SETTINGS,
     Call,
     Output,
@@ -47,7 +50,7 @@ from voice_runtime.session.events import (
     TypedText,
 )
 from voice_runtime.session.turn import State
-from voice_runtime.stages.payloads import Transcript
+from voice_runtime.stages.payloads import SpokenClause, Transcript
 
 SILENCE = "." * 21  # what is left of the 800 ms after the pause in which the words are looked at
 TEXT, MS = "One two three four five six seven eight. ", 3_000
@@ -440,3 +443,37 @@ def test_while_held_a_reply_is_made_no_longer_than_is_allowed() -> None:
     for _ in range(3):
         thinker.bring(spoken("More. ", 600))
     assert thinker.is_aborted
+
+
+coughs = st.lists(
+    st.tuples(st.text("VV.", min_size=1, max_size=20), st.integers(0, 40), st.sampled_from(["", "yeah", "mm-hm"])),
+    max_size=8,
+)
+
+
+@given(coughs=coughs, pieces=st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_whatever_is_coughed_over_a_reply_all_of_its_sound_comes_out_once_and_in_order(
+    coughs: list[tuple[str, int, str]], pieces: list[int]
+) -> None:
+    call, told = Call(turn(interrupt_ms=60_000)), []
+    thinker = call.ask()
+    waiting = [SpokenClause.spread("One two. ", sound(20 * size, size), RATE_HZ) for size in pieces]
+    whole = b"".join(piece.pcm for piece in waiting)
+    for frames, quiet, text in coughs:
+        if waiting:
+            thinker.bring(waiting.pop(0))
+        told += call.hear(frames + "." * quiet)
+        for asked in call.stages.live():
+            if asked.stage == "asr":
+                asked.finish(Transcript(text))
+    for piece in waiting:
+        thinker.bring(piece)
+    thinker.finish()
+    for _ in range(3):
+        told += call.hear("." * 30)
+        for asked in call.stages.live():
+            asked.finish(Transcript(""))
+    told += call.listen(10.0)
+    assert audio(told) == whole
+    assert ReplyDone("r1", "completed", " ".join(["One two."] * len(pieces))) in told
+    assert not {SpeechStarted, Flush} & set(kinds(told))

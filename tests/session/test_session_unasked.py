@@ -86,6 +86,27 @@ def test_the_clients_own_greeting_is_said_at_once_and_the_files_is_not() -> None
     assert ReplyStarted not in kinds(call.listen(5.0))
 
 
+def test_a_clients_greeting_that_is_long_on_its_way_is_said_if_nothing_was_said_before() -> None:
+    call = Call()
+    call.listen(2.0)
+    assert call.send(Configure({"greeting": "Welcome."})) == [ReplyStarted("r1")]
+    finish(call.stages.last("speech"))
+    call.listen(1.0)
+    call.send(Configure({"greeting": "Welcome again."}))
+    call.listen(1.0)
+    assert len(call.stages.of("speech")) == 1
+
+
+def test_nobody_is_greeted_after_being_asked_whether_he_is_there() -> None:
+    call = Call(IDLE)
+    call.listen(5.1)
+    finish(call.stages.last("speech"))
+    call.listen(1.0)
+    call.send(Configure({"greeting": "Welcome."}))
+    call.listen(1.0)
+    assert [asked.text for asked in call.stages.of("speech")] == ["Are you there?"]
+
+
 def test_a_client_may_want_no_greeting() -> None:
     call = Call(GREETING)
     call.send(Configure({"greeting": ""}))

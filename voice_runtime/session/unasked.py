@@ -12,7 +12,8 @@ GREET_AFTER_S = 0.3  # a client's own greeting, if it has one, has come by then
 class Unasked:
     """When to say what.
 
-    greet_s: when to greet; None when that is done or not wanted. quiet_since_s: None while somebody has the floor.
+    greet_s: when to greet, if there is a greeting by then; None when something was said already.
+    quiet_since_s: None while somebody has the floor.
     """
 
     greet_s: float | None
@@ -24,15 +25,15 @@ class Unasked:
         if self.quiet_since_s is None:
             return float("inf")
         idle_s = self.quiet_since_s + settings.idle_s if settings.idle_s else float("inf")
-        return idle_s if self.greet_s is None else min(self.greet_s, idle_s)
+        return idle_s if self.greet_s is None or not settings.greeting else min(self.greet_s, idle_s)
 
     def take(self, settings: SessionSettings, now_s: float) -> tuple[str, Input] | None:
         """What is to be said now, while nobody has the floor."""
         if now_s < self.due_s(settings):
             return None
-        if self.greet_s is not None:
-            self.greet_s = None
-            return (settings.greeting, Input.SAY) if settings.greeting else None
+        greets, self.greet_s = self.greet_s is not None and settings.greeting, None
+        if greets:
+            return settings.greeting, Input.SAY
         self.prompts += 1
         if self.prompts > len(settings.idle_prompts):
             return settings.goodbye, Input.GOODBYE
