@@ -24,15 +24,16 @@ Hello.|Thank you.|thank you|Thanks.|What is the capital of Italy?|What is that a
 How are you?|how are you|and you|What about her|Tell me about it|I like this one|Where is it?|who are you|who is she
 That is all|I think so|I hope so.|I want to talk to you|can you help me with this|is it for them|I love you
 Please call her|see you|what's wrong with you|the number is correct|The code is wrong.|what is the number
-my number is 555 123|Can you tell me more?|My zip code is 9 4 1 0 3 1|the extension is 123456|what is this|I am here|yes they are mine
-my number is five five five one two three|who is that|Is that so?
+my number is 555 123|My zip code is 9 4 1 0 3 1|the extension is 123456|what is this|I am here|yes they are mine
+my number is five five five one two three|Can you tell me more?|who is that|Is that so?
 """
 UNFINISHED = """
+Can you tell me?|Do you know?|I would like to know.|So could you please tell me|What about
 I would like to and|I would like to|I went home and|And|But,|and then I|because|So um|uh|I was thinking, uh|Um.
-the|What is the|I want to go to the|tell me about the|Can you tell me?|Do you know?|I would like to know.|I live in a|can you|could you|is there a|it was with my
-my name is|If I|so that we|something between|I would like to talk about|the one which|I want to go home and I
+the|What is the|I want to go to the|tell me about the|I live in a|is there a|it was with my
+my name is|If I|something between|I would like to talk about|I want to go home and I
 my number is|my number is 55|My number is five five|the code is 12|my phone number is 020 7|My pin is 1 2
-it's on the|and of the|he said that he would|when they|The number it's 12
+it's on the|and of the|The number it's 12
 """
 REPEATS = """
 Repeat that.|repeat that please|Could you repeat that?|Can you please repeat that|Say that again.

@@ -164,7 +164,7 @@ def test_a_long_voice_is_judged_while_it_goes_on() -> None:
     call.hear("V" * 13)  # 416 ms
     judged = call.stages.last("asr")
     assert loud(frames_of(utterance(judged))) == loud(call.said[before:])
-    judged.finish(Transcript("but what"))
+    judged.finish(Transcript("but what about"))
     assert Flush("r1") in call.outputs()
     assert call.state() is State.HEARING
     call.hear("V" * 5 + "....")
@@ -193,15 +193,15 @@ def test_an_agreement_that_becomes_a_question_interrupts() -> None:
     call.hear("V" * 13)
     call.stages.last("asr").finish(Transcript("yeah"))
     call.hear("V" * 13)
-    call.stages.last("asr").finish(Transcript("yeah but why"))
+    call.stages.last("asr").finish(Transcript("yeah but why is"))
     assert Flush("r1") in call.outputs()
 
 
 def test_voice_that_lasts_interrupts_whatever_the_words_are() -> None:
     call, _ = answering()
-    assert SpeechStarted not in kinds(call.hear("V" * 74))
+    assert SpeechStarted not in kinds(call.hear("V" * 156))
     judgement = call.stages.last("asr")
-    told = call.hear("V")  # 2400 ms
+    told = call.hear("V")  # 5,024 ms
     assert kinds(told) == [Flush, Timing, ReplyDone, SpeechStarted]
     assert judgement.is_aborted
     assert call.state() is State.HEARING
