@@ -212,3 +212,18 @@ async def test_with_a_token_nobody_connects_without_it() -> None:
         assert "s3cr3t-t0ken" not in log
         assert "capital of Italy" not in log
         assert "Rome" not in log
+
+
+async def test_a_caller_who_is_back_before_its_loss_was_noticed_goes_on_and_the_old_connection_ends(
+    server: Served,
+) -> None:
+    async with client.call(server.url) as lost:
+        await lost.send(type="text", text="What is the capital of Italy?")
+        await lost.wait_for_audio()
+        token = lost.events("ready")[0]["resume"]
+        async with client.call(server.url, resume=token) as caller:
+            assert caller.events("ready")[0]["resume"] != token
+            await lost.wait_for("reply_done", status="interrupted")
+            await lost.socket.wait_closed()
+            await answered(caller)
+    assert lost.socket.close_code == 1000

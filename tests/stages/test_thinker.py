@@ -99,6 +99,11 @@ def test_an_answer_that_was_cut_ends_in_a_dash_and_no_other(
     assert "—" not in whole
 
 
+def test_a_greeting_is_not_shown_to_the_model(build: Callable[[Prompt], Generate]) -> None:
+    question = Message("user", "Why?")
+    assert build(Prompt([Message("assistant", "Good day!"), question])) == build(Prompt([question]))
+
+
 def test_a_sessions_instructions_come_first_and_cannot_open_another_role(
     build: Callable[[Prompt], Generate], tokenizer: Any, settings: ThinkerSettings
 ) -> None:

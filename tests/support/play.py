@@ -28,6 +28,7 @@ from voice_runtime.pipeline.supervisor import Supervisor
 from voice_runtime.schedulers.messages import Chunk
 from voice_runtime.session import events
 from voice_runtime.session.history import Memory
+from voice_runtime.session.recording import Recorder
 from voice_runtime.session.session import Session
 from voice_runtime.stages.payloads import Payload
 
@@ -47,10 +48,10 @@ class Theatre:
     settings: SessionSettings
     vad: SileroVad
 
-    def call(self, memory: Memory | None = None, **settings: Any) -> "Call":
+    def call(self, memory: Memory | None = None, recorder: Recorder | None = None, **settings: Any) -> "Call":
         """settings: fields of `SessionSettings` that differ from the pipeline file's."""
         changed = {**{name: getattr(self.settings, name) for name in self.settings.__struct_fields__}, **settings}
-        return Call(self.pipeline, SessionSettings(**changed), self.vad, memory)
+        return Call(self.pipeline, SessionSettings(**changed), self.vad, memory, recorder)
 
 
 @contextlib.asynccontextmanager
@@ -115,6 +116,7 @@ class Call:
     settings: SessionSettings
     vad: SileroVad
     memory: Memory | None = None
+    recorder: Recorder | None = None
     told: list[Moment] = field(default_factory=list)
     loudspeaker: Loudspeaker = field(default_factory=lambda: Loudspeaker(AGENT_HZ))
     fenced_samples: int = 0
@@ -134,7 +136,14 @@ class Call:
         self._stages = _Watched(self.pipeline)
         vad = self.vad.open()
         self.session = Session(
-            self._stages, self.settings, vad, RATE_HZ, AGENT_HZ, clock=self.now_s, memory=self.memory
+            self._stages,
+            self.settings,
+            vad,
+            RATE_HZ,
+            AGENT_HZ,
+            clock=self.now_s,
+            memory=self.memory,
+            recorder=self.recorder,
         )
 
     async def __aenter__(self) -> "Call":

@@ -34,7 +34,7 @@ class Sessions:
         self._pipeline = pipeline
         self._vad = vad
         self._metrics = metrics
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, Session] = {}  # by the token with which it can be gone on with
         self._parked = ParkedConversations(config.session.resume_s, time.monotonic)
 
     def __len__(self) -> int:
@@ -48,6 +48,9 @@ class Sessions:
             PeerError: not_ready, too_many_sessions, bad_resume.
         """
         self._admit()
+        if resume in self._open:  # the caller is back before its loss was noticed
+            self._open[resume].close()
+            self._park(resume)
         memory = None if resume is None else self._parked.take(resume)
         session_id, recorder = self._pipeline.new_id(), self._recorder()
         session = Session(
@@ -61,17 +64,22 @@ class Sessions:
             recorder=recorder,
         )
         token = self._parked.new_token()
-        self._open[session_id] = session
+        self._open[token] = session
         self._metrics.sessions.set(len(self._open))
         try:
             yield Admitted(session_id, session, token, recorder is not None)
         finally:
             session.close()
-            del self._open[session_id]
-            self._metrics.sessions.set(len(self._open))
-            self._parked.put(token, session.memory)
+            if token in self._open:
+                self._park(token)
+            if resume is not None and memory is not None and memory.messages == session.memory.messages:
+                self._parked.put(resume, memory)  # the client may not even have got its new token
             if recorder is not None:
                 recorder.close()
+
+    def _park(self, token: str) -> None:
+        self._parked.put(token, self._open.pop(token).memory)
+        self._metrics.sessions.set(len(self._open))
 
     def _admit(self) -> None:
         starting = [stage for stage, state in self._pipeline.health().items() if state != "ready"]

@@ -175,6 +175,8 @@ class Agent:
     def _fail(self, reply: Reply, error: str) -> None:
         self.epoch += 1
         self._emit(SessionError("stage_failed", error))
+        if reply.was_told_to_pause:
+            self._emit(Flush(reply.id))  # or the client would stay paused
         self._end(reply, ReplyDone(reply.id, "failed"))
         self._apply(Input.REPLY_OVER)
 

@@ -1,5 +1,6 @@
 """The thinker: the conversation in, tokens of the answer out. Any Hugging Face folder that SGLang serves."""
 
+import itertools
 import logging
 from functools import cached_property
 from pathlib import Path
@@ -109,7 +110,9 @@ class RequestBuilder:
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         opening = _opening(self._settings, prompt.instructions and self._plain(prompt.instructions))
-        turns = [{"role": message.role, "content": self._content(message)} for message in prompt.messages]
+        # A greeting begins the conversation for the caller; templates refuse one that does not begin with the user.
+        answered = itertools.dropwhile(lambda message: message.role == "assistant", prompt.messages)
+        turns = [{"role": message.role, "content": self._content(message)} for message in answered]
         ids = self._tokens(opening + turns)
         while len(ids) + self._settings.max_new_tokens > self._room_tokens and turns[-1]["content"]:
             turns = _without_oldest(turns)

@@ -13,6 +13,7 @@ from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import raw_pcm
 from voice_runtime.session.events import AgentAudio, CallerAudio, Closing, SessionError
 from voice_runtime.session.session import Session
+from voice_runtime.session.turn import State
 
 logger = logging.getLogger(__name__)
 MOST_MESSAGE_BYTES = 1 << 20
@@ -45,7 +46,7 @@ class Allowance:
 
 
 class _HungUp(Exception):
-    """The agent has said goodbye."""
+    """The session is over, and its connection with it."""
 
 
 async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: float, session_s: float) -> None:
@@ -105,6 +106,8 @@ async def _write(socket: WebSocket, session: Session, send_s: float) -> None:
     while True:
         session.wake.clear()
         output = session.next_output()
+        if output is None and session.state is State.CLOSED:
+            raise _HungUp  # another connection goes on with its conversation
         if output is None:
             await _sleep(session.wake, session.wait_s())
             continue
