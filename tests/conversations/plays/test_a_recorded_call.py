@@ -1,4 +1,4 @@
-"""The owner of the server keeps this call. Caller: asks. Agent: answers. Both are on the recording, each on its side."""
+"""The server keeps this call. Caller: asks. Agent: answers. Both are on the recording, each on its side."""
 
 import json
 import wave
