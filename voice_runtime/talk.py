@@ -134,7 +134,7 @@ def _result(caller: client.Caller, reply: str, voice_end_s: float) -> dict[str, 
     stages = {name: ms for name, ms in timing["ms"].items() if name != "total"}
     total = None if first is None else round((first - voice_end_s) * 1000, 1)
     return {
-        "transcript": " ".join(event["text"] for event in caller.events("transcript")),
+        "transcript": " ".join(event["text"] for event in caller.events("transcript") if event["final"]),
         "reply": "".join(event["text"] for event in caller.events("reply_text", since)).strip(),
         "latency_ms": {"total": total, **stages},
         "underruns": caller.loudspeaker.underruns,

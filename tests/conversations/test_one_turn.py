@@ -48,8 +48,8 @@ async def test_the_events_of_a_turn_come_in_the_order_of_the_protocol(server: Se
     assert seen == [
         "ready",
         "speech_started",
-        "speech_stopped",
         "transcript",
+        "speech_stopped",
         "reply_started",
         "reply_text",
         "audio",

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.call import Call
 from voice_runtime.audio.resample import RATES_HZ
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import raw_pcm
 from voice_runtime.gateway.protocols.raw_pcm import MOST_TEXT_CHARACTERS, RawPcmCodec
-from voice_runtime.gateway.sessions import Admitted
 from voice_runtime.session import events
 
 
@@ -193,8 +191,7 @@ def test_every_event_for_the_client_is_written_as_json(event: events.SessionEven
 def test_the_first_message_names_the_session_both_rates_and_the_token_to_go_on_with() -> None:
     rates = {"input_rate": 16_000, "output_rate": 24_000}
     expected = {"type": "ready", "session": "s1", **rates, "resume": "t0ken", "recorded": True}
-    admitted = Admitted("s1", Call().session, "t0ken", is_recorded=True)
-    assert json.loads(raw_pcm.ready(admitted, 16_000, 24_000)) == expected
+    assert json.loads(raw_pcm.ready("s1", 16_000, 24_000, "t0ken", recorded=True)) == expected
 
 
 def test_there_is_a_way_to_write_every_event_of_a_session() -> None:

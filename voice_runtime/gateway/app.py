@@ -20,7 +20,7 @@ from voice_runtime.errors import PeerError
 from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.metrics import Metrics
 from voice_runtime.gateway.protocols import raw_pcm
-from voice_runtime.gateway.sessions import Sessions
+from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.gateway.transports import websocket
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline.config import PipelineConfig
@@ -82,7 +82,7 @@ class Gateway:
             output_hz = raw_pcm.rate(query.get("output_rate"), "output_rate", 24_000)
             with self._sessions.open(input_hz, output_hz, query.get("resume")) as admitted:
                 await socket.accept()
-                await socket.send_text(raw_pcm.ready(admitted, input_hz, output_hz))
+                await socket.send_text(_ready(admitted, input_hz, output_hz))
                 await websocket.serve(socket, admitted.session, input_hz, limits.send_s, limits.session_s)
         except PeerError as error:
             await self._turn_away(socket, error)
@@ -97,6 +97,10 @@ class Gateway:
     def _refused(self, error: PeerError) -> None:
         self._metrics.refused.labels(error.code).inc()
         logger.info("refused: %s", error.code)
+
+
+def _ready(admitted: Admitted, input_hz: int, output_hz: int) -> str:
+    return raw_pcm.ready(admitted.id, input_hz, output_hz, admitted.resume, recorded=admitted.is_recorded)
 
 
 class _Guard:

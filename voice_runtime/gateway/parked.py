@@ -23,8 +23,8 @@ class ParkedConversations:
         return secrets.token_urlsafe(16)
 
     def put(self, token: str, memory: Memory) -> None:
-        self._drop_expired()
-        if self._keep_s > 0 and memory.messages:
+        self.drop_expired()
+        if self._keep_s > 0:
             self._parked[token] = self._clock() + self._keep_s, memory
         while len(self._parked) > MOST_PARKED:
             self._parked.popitem(last=False)
@@ -35,11 +35,12 @@ class ParkedConversations:
         Raises:
             PeerError: bad_resume, it was never there, has expired or was taken.
         """
-        self._drop_expired()
+        self.drop_expired()
         if (parked := self._parked.pop(token, None)) is None:
             raise PeerError("bad_resume", "resume names no conversation that can be gone on with")
         return parked[1]
 
-    def _drop_expired(self) -> None:
+    def drop_expired(self) -> None:
+        """Forget what nobody can go on with any more."""
         while self._parked and next(iter(self._parked.values()))[0] <= self._clock():
             self._parked.popitem(last=False)

@@ -1,5 +1,6 @@
 """The sessions of a server, whatever door they come through: who is let in, what each has, what stays of it."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
@@ -47,10 +48,11 @@ class Sessions:
         Raises:
             PeerError: not_ready, too_many_sessions, bad_resume.
         """
-        self._admit()
+        self._check_ready()
         if resume in self._open:  # the caller is back before its loss was noticed
             self._open[resume].close()
             self._park(resume)
+        self._check_room()
         memory = None if resume is None else self._parked.take(resume)
         session_id, recorder = self._pipeline.new_id(), self._recorder()
         session = Session(
@@ -72,19 +74,22 @@ class Sessions:
             session.close()
             if token in self._open:
                 self._park(token)
-            if resume is not None and memory is not None and memory.messages == session.memory.messages:
-                self._parked.put(resume, memory)  # the client may not even have got its new token
             if recorder is not None:
                 recorder.close()
 
     def _park(self, token: str) -> None:
-        self._parked.put(token, self._open.pop(token).memory)
+        memory = self._open.pop(token).memory
+        if memory.messages or memory.settings != self._config.session:
+            self._parked.put(token, memory)
+            asyncio.get_running_loop().call_later(self._config.session.resume_s, self._parked.drop_expired)
         self._metrics.sessions.set(len(self._open))
 
-    def _admit(self) -> None:
+    def _check_ready(self) -> None:
         starting = [stage for stage, state in self._pipeline.health().items() if state != "ready"]
         if starting:
             raise PeerError("not_ready", f"{', '.join(starting)} not ready yet")
+
+    def _check_room(self) -> None:
         if len(self._open) >= self._config.limits.sessions:
             raise PeerError("too_many_sessions", f"{len(self._open)} sessions are open, the limit")
 

@@ -14,9 +14,10 @@ from voice_runtime.stages.payloads import Clause, Heard, Payload, Prompt, Spoken
 from voice_runtime.stages.text import TextSettings
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
-Milliseconds = Annotated[int, Meta(ge=1)]
+Milliseconds = Annotated[int, Meta(ge=1, le=60_000)]
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]  # a year: NaN and infinity are no times
 Phrase = Annotated[str, Meta(min_length=1, max_length=40)]
+Sentence = Annotated[str, Meta(min_length=1, max_length=500)]
 TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would leave only once the last is played
 
 BACKCHANNELS = (
@@ -74,14 +75,14 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     complete_probability: Probability = 0.5
     draft: bool = True
     draft_silence_ms: Milliseconds = 128
-    pre_roll_ms: Annotated[int, Meta(ge=0)] = 320
-    longest_turn_s: Annotated[float, Meta(gt=0, le=29.5)] = 29.0
+    pre_roll_ms: Annotated[int, Meta(ge=0, le=900)] = 320
+    longest_turn_s: Annotated[float, Meta(gt=0, le=29)] = 29.0
     stalled_s: Seconds = 1.0
     hold_ms: Milliseconds = 64
     judge_ms: Milliseconds = 416
     interrupt_words: Annotated[int, Meta(ge=1)] = 1
     interrupt_ms: Milliseconds = 5_000
-    backchannels: tuple[Phrase, ...] = BACKCHANNELS
+    backchannels: Annotated[tuple[Phrase, ...], Meta(max_length=100)] = BACKCHANNELS
 
     def __post_init__(self) -> None:
         if self.quiet_threshold > self.voice_threshold:
@@ -120,8 +121,8 @@ class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     instructions: Annotated[str, Meta(max_length=2_000)] = ""
     greeting: Annotated[str, Meta(max_length=500)] = ""
     idle_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 0.0
-    idle_prompts: tuple[Annotated[str, Meta(min_length=1, max_length=500)], ...] = ("Are you still there?",)
-    goodbye: Annotated[str, Meta(min_length=1, max_length=500)] = "I will hang up now. Goodbye."
+    idle_prompts: Annotated[tuple[Sentence, ...], Meta(max_length=20)] = ("Are you still there?",)
+    goodbye: Sentence = "I will hang up now. Goodbye."
     resume_s: Annotated[float, Meta(ge=0, le=86_400)] = 120.0
     turn: TurnSettings = TurnSettings()
 

@@ -44,7 +44,8 @@ class Agent:
     """Sans-IO but for the pipeline; see `Session`, whose parts its arguments are.
 
     emit: what the client is told. apply: what the turn machine is told.
-    on_reply_done: called with each reply that ends and, if any of it was heard, where its time went.
+    on_reply_done: called with each reply that ends, with where its time went if it answers speech and any of it was
+        heard, and with its stages' marks.
     """
 
     def __init__(  # noqa: PLR0913 - the session's parts, which it shares with nobody else
@@ -56,13 +57,13 @@ class Agent:
         clock: Callable[[], float],
         emit: Callable[[SessionEvent], None],
         apply: Callable[[Input], None],
-        on_reply_done: Callable[[ReplyDone, Timing | None], None],
+        on_reply_done: Callable[[ReplyDone, Timing | None, Marks], None],
     ) -> None:
         self.settings = settings
         self.epoch = 0
         self.reply: Reply | None = None
         self._draft: Reply | None = None
-        self._last_answer = ""
+        self.last_answer = ""  # to the caller's words, as far as it was made
         self._pipeline = pipeline
         self._history = history
         self._output_hz = output_hz
@@ -105,9 +106,9 @@ class Agent:
 
     def repeat(self, caller: str) -> bool:
         """Say the last answer again, all of it; False when there is none, or nothing to say it with."""
-        if not self._last_answer or self.settings.speak is None:
+        if not self.last_answer or self.settings.speak is None:
             return False
-        self.say(self._last_answer, caller)
+        self.say(self.last_answer, caller)
         return True
 
     def _asked(self, text: str, before: Spent) -> Reply:
@@ -165,10 +166,6 @@ class Agent:
             reply.complete()
 
     def _tell(self, reply: Reply) -> None:
-        """Captions that the client has not got, and the machine that there is sound."""
-        captions, reply.captions = reply.captions, []
-        for text in captions:
-            self._emit(ReplyText(reply.id, text))
         if reply.has_sound:
             self._apply(Input.REPLY_SOUND)
 
@@ -181,6 +178,16 @@ class Agent:
         self._apply(Input.REPLY_OVER)
 
     # Playing
+
+    @property
+    def was_heard(self) -> bool:
+        """Some of the present reply was sent."""
+        return self.reply is not None and self.reply.playout.sent_ms > 0
+
+    def tell_captions(self) -> None:
+        """The words that begin in the frame that is sent next."""
+        if self.reply is not None and (text := self.reply.playout.take_caption(self._clock())):
+            self._emit(ReplyText(self.reply.id, text))
 
     def next_frame(self) -> tuple[int, bytes] | None:
         """The reply's epoch and its next frame, when one is due."""
@@ -238,10 +245,14 @@ class Agent:
         """The one way out for a reply: played, cut and failed all pass here."""
         self.reply = None
         heard = reply.playout.heard_text(self._clock())
+        if done.status == "completed" and (rest := reply.playout.take_rest()):
+            self._emit(ReplyText(reply.id, rest))  # words that have no sound
         self._history.add_agent(heard, was_cut=done.status != "completed")
-        self._last_answer = reply.playout.text or self._last_answer
+        if reply.answers:
+            self.last_answer = reply.playout.text or self.last_answer
         if (timing := reply.timing(self.settings.reply)) is not None:
             self._emit(timing)
         done = ReplyDone(done.reply, done.status, heard)
-        self._on_reply_done(done, timing)
+        # A turn's latency is that of an answer to something said: it has a pause.
+        self._on_reply_done(done, timing if reply.before.ms else None, reply.marks)
         self._emit(done)

@@ -17,12 +17,18 @@ WEAKEST_OF_PART = 0.25
 WORDS_OF_PART = 3
 
 
-def interrupts(words: Words, settings: TurnSettings, *, is_all: bool) -> bool:
-    """words: that were recognised. is_all: the caller has fallen silent after them; else the last may be cut."""
+def interrupts(words: Words, settings: TurnSettings, *, is_all: bool, reply_was_heard: bool = True) -> bool:
+    """words: that were recognised. is_all: the caller has fallen silent after them; else the last may be cut.
+
+    reply_was_heard: False when nothing of it was: then it costs nothing to yield, and who speaks may go on with a
+    sentence that was taken to be over.
+    """
     text = words.text or ""
     said = phrases.without_backchannels(text, settings.backchannels)
-    if not text.isascii() or len(said) < settings.interrupt_words or not phrases.says_something(said):
+    if not phrases.is_latin(text) or len(said) < settings.interrupt_words or not phrases.says_something(said):
         return False
+    if not reply_was_heard:
+        return words.confidence >= SURE
     if not is_all:
         clear = words.confidence >= SURE_OF_PART and words.weakest >= WEAKEST_OF_PART
         return clear and len(said) >= max(WORDS_OF_PART, settings.interrupt_words)

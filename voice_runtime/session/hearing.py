@@ -11,9 +11,10 @@ from voice_runtime.audio.resample import Resampler
 from voice_runtime.models.vad import FRAME_SAMPLES, RATE_HZ
 from voice_runtime.pipeline.config import TurnSettings
 from voice_runtime.session.echo import ECHO_LIKENESS, EchoGuard
-from voice_runtime.session.turn import Input
+from voice_runtime.session.turn import Input, State
 from voice_runtime.session.voice_activity import FRAME_MS, VoiceActivity
 
+REPLYING = (State.THINKING, State.SPEAKING, State.CLOSING)  # there is a reply to hold
 JUDGED_S = 8  # Smart Turn looks at so much
 LONGEST_WAITING = RATE_HZ  # a caller whose sound comes late in one piece is compared with as much of the agent's
 FAR = 10 ** (-16 / 10)  # in power; who speaks softly to interrupt is 10 dB below his usual level, not more
@@ -107,12 +108,12 @@ class Hearing:
         for at in range(0, whole, FRAME_SAMPLES):
             yield pending[at : at + FRAME_SAMPLES]
 
-    def push(self, frame: Samples, played: bytes, *, agent_speaks: bool) -> list[Input]:
+    def push(self, frame: Samples, played: bytes, state: State) -> list[Input]:
         """What a frame means for the turn, in order; the frame is kept when it belongs to one.
 
-        played: what the agent played since the last frame, 16-bit at its rate. agent_speaks: there is a reply to hold.
+        played: what the agent played since the last frame, 16-bit at its rate. state: the turn machine's.
         """
-        inputs = self.activity.push(self._probability(frame, played, agent_speaks), agent_speaks=agent_speaks)
+        inputs = self.activity.push(self._probability(frame, played, state), agent_speaks=state in REPLYING)
         self._pre_roll.append(frame)
         if self.activity.in_turn or inputs:
             self._turn += self._pre_roll
@@ -121,25 +122,28 @@ class Hearing:
             self._pause += 1
         return inputs
 
-    def _probability(self, frame: Samples, played: bytes, agent_speaks: bool) -> float:
+    def _probability(self, frame: Samples, played: bytes, state: State) -> float:
         """That the caller speaks: the agent's own sound that comes back is silence, and so are others in the room."""
         agent = self._played.frame(played)
         if self._tap is not None:
             self._tap(frame, agent)
         probability = self._vad.push(frame)
-        if agent_speaks and self._level.is_far(frame):
-            probability = 0.0
-        elif self.activity.in_turn and probability >= self.activity.settings.voice_threshold:
+        if self._is_echo(frame, agent):
+            return 0.0
+        if state in REPLYING or state is State.HELD:
+            return 0.0 if self._level.is_far(frame) else probability
+        if self.activity.in_turn and probability >= self.activity.settings.voice_threshold:
             self._level.hear(frame)
+        return probability
+
+    def _is_echo(self, frame: Samples, agent: Samples) -> bool:
         if agent.any():
-            if self._guarded_frames <= 0:  # what it heard last is long ago
+            if self._guarded_frames <= 0:  # what the guard heard last is long ago
                 self._guard.reset()
             self._guarded_frames = ECHO_FRAMES
         else:
             self._guarded_frames -= 1
-        if self._guarded_frames <= 0:
-            return probability
-        return 0.0 if self._guard.push(frame, agent) >= ECHO_LIKENESS else probability
+        return self._guarded_frames > 0 and self._guard.push(frame, agent) >= ECHO_LIKENESS
 
     @property
     def has_unrecognised(self) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from voice_runtime.pipeline.config import SessionSettings
-from voice_runtime.stages.payloads import Message
+from voice_runtime.stages.payloads import CUT, Message
 
 # Longer than a minute of speech. A caller whose answers fail again and again speaks one ever longer message.
 LONGEST_MESSAGE_CHARACTERS = 2_000
@@ -15,6 +15,7 @@ class Memory:
 
     messages: list[Message]
     settings: SessionSettings
+    last_answer: str = ""
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class History:
         """What was heard of the agent. What it says unasked after an answer continues the same message."""
         if heard:
             if self.messages and self.messages[-1].role == "assistant":
-                heard = f"{self.messages.pop().text} {heard}"[-LONGEST_MESSAGE_CHARACTERS:]
+                before = self.messages.pop()
+                heard = f"{before.text}{CUT if before.was_cut else ''} {heard}"[-LONGEST_MESSAGE_CHARACTERS:]
             self.messages.append(Message("assistant", heard, was_cut))
             del self.messages[: max(0, len(self.messages) - 2 * self.turns)]

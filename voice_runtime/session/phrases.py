@@ -83,3 +83,8 @@ def asks_to_repeat(text: str) -> bool:
 
 def has_words(text: str) -> bool:
     return any(letter.isalnum() for letter in text)
+
+
+def is_latin(text: str) -> bool:
+    """No notes, no signs, no other script: those are what a recogniser writes for music and coughs."""
+    return all(letter.isascii() or "\u00c0" <= letter <= "\u024f" or letter in "\u2018\u2019\u2026" for letter in text)

@@ -4,7 +4,7 @@ Whatever needs to know what was heard (history, captions, an interruption, a res
 asks here.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -38,6 +38,7 @@ class Playout:
     _sent: int = 0
     _played_base: float = 0.0  # milliseconds played at time _base_s, as far as is known
     _base_s: float | None = None
+    _captioned: int = 0  # words
     _untaken: bytearray = field(default_factory=bytearray)  # sent and not yet given by `take_played`
     _taken: int = 0  # samples
 
@@ -71,6 +72,22 @@ class Playout:
         if self.is_complete:
             return max(0.0, (self.sent_ms - self.played_ms(now_s)) / 1000)
         return float("inf")
+
+    def take_caption(self, now_s: float) -> str:
+        """The words that begin in the next frame, when it is due; each is given once."""
+        if not self._pending or self.wait_s(now_s) > 0:
+            return ""
+        return self._captions(self._sent + len(self._pending[0]) // 2)
+
+    def take_rest(self) -> str:
+        """The words that `take_caption` has not given."""
+        return self._captions(self._appended + 1)
+
+    def _captions(self, until_sample: int) -> str:
+        begun = bisect_left(self._words, until_sample, key=lambda word: word.start_sample)
+        text = "".join(word.text for word in self._words[self._captioned : begun])
+        self._captioned = max(self._captioned, begun)
+        return text
 
     def hold(self, now_s: float) -> None:
         """The client has been told to pause: nothing more is sent or played."""

@@ -38,7 +38,6 @@ class Reply:
     id: str = ""
     epoch: int = 0
     confirmed_s: float = 0.0
-    captions: list[str] = field(default_factory=list)  # not told to the client yet
     error: str | None = None
     was_told_to_pause: bool = False
     _resampler: Resampler | None = None
@@ -50,8 +49,6 @@ class Reply:
         pcm = to_pcm(self._resampler.push(to_samples(clause.pcm)))
         ratio = self.playout.rate_hz / clause.rate_hz
         self.playout.append([(word.text, int(word.sample * ratio)) for word in clause.words], pcm)
-        if clause.text:
-            self.captions.append(clause.text)
 
     def complete(self) -> None:
         """No more clauses will come."""

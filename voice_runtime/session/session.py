@@ -11,12 +11,13 @@ from typing import ClassVar, assert_never
 
 from voice_runtime.audio.pcm import Samples
 from voice_runtime.pipeline.config import SessionSettings
+from voice_runtime.pipeline.runtime import Marks
 from voice_runtime.session import events, phrases
 from voice_runtime.session.agent import Agent, Stages
-from voice_runtime.session.barge_in import interrupts
 from voice_runtime.session.events import AgentAudio, CallEvent, ReplyDone, SessionEvent, Timing
 from voice_runtime.session.hearing import Hearing, VoiceDetector
 from voice_runtime.session.history import History, Memory
+from voice_runtime.session.overlap import Overlap
 from voice_runtime.session.recognition import Recognition, TurnEndJudge, Words
 from voice_runtime.session.recording import Recorder
 from voice_runtime.session.reply import Spent
@@ -58,12 +59,18 @@ class Session:
         tap = None if recorder is None else recorder.push
         self._hearing = Hearing(settings.turn, vad, input_hz, output_hz, tap)
         self._history = History(settings.history_turns, [] if memory is None else list(memory.messages))
-        self._agent = Agent(pipeline, settings, self._history, output_hz, clock, self._emit, self._apply, on_reply_done)
+        self._agent = Agent(
+            pipeline, settings, self._history, output_hz, clock, self._emit, self._apply, self._reply_done
+        )
+        if memory is not None:
+            self._agent.last_answer = memory.last_answer
+        self._on_reply_done = on_reply_done
         self._unasked = Unasked(None if memory is not None else clock() + GREET_AFTER_S, clock())
         self._own_text = ""  # what the agent is to say unasked
         self._typed = ""
         self._turn = Recognition(pipeline, settings.recognise, clock)
-        self._overlap = Recognition(pipeline, settings.recognise, clock)  # what is said over a reply
+        over_reply = Recognition(pipeline, settings.recognise, clock)
+        self._overlap = Overlap(over_reply, self._hearing, self._agent, self._apply, self.timeline.note)
         self._joining = Recognition(pipeline, settings.recognise, clock)  # a long turn that went on after its end
         self._turn_end = TurnEndJudge(pipeline, settings.judge_turn)
         self._outputs: deque[SessionEvent] = deque()
@@ -79,7 +86,7 @@ class Session:
 
     @property
     def memory(self) -> Memory:
-        return Memory(self._history.messages, self._settings)
+        return Memory(self._history.messages, self._settings, self._agent.last_answer)
 
     @property
     def _settings(self) -> SessionSettings:
@@ -124,8 +131,9 @@ class Session:
         self._drop_heard()
 
     def _configure(self, event: events.Configure) -> None:
-        self._agent.settings = settings = configured(self._settings, event.changes)
+        settings = configured(self._settings, event.changes)
         self._hearing.configure(settings.turn)
+        self._agent.settings = settings
         if event.timeline is not None:
             self.timeline.is_wanted = event.timeline
         if self._unasked.greet_s is not None:
@@ -136,6 +144,8 @@ class Session:
     def next_output(self) -> SessionEvent | AgentAudio | None:
         """The next thing to send, in order; None when there is nothing yet."""
         self._check_clock()
+        if not self._outputs:
+            self._agent.tell_captions()
         if self._outputs:
             return self._outputs.popleft()
         frame = self._agent.next_frame()
@@ -143,7 +153,7 @@ class Session:
 
     def wait_s(self) -> float:
         """Seconds until `next_output` may have something without a wake-up; inf when only an event can bring it."""
-        due_s = self._unasked.due_s(self._settings)
+        due_s = self._unasked.due_s(self._settings) if self.state is State.LISTENING else self._overlap.due_s()
         if self._hearing.activity.in_turn:
             due_s = min(due_s, self._last_audio_s + self._settings.turn.stalled_s)
         return max(0.0, min(self._agent.wait_s(), due_s - self._clock()))
@@ -154,7 +164,9 @@ class Session:
         self._agent.check_played()
         if self._hearing.activity.in_turn and now_s >= self._last_audio_s + self._settings.turn.stalled_s:
             self._apply_heard(self._hearing.activity.stalled())
-        if (unasked := self._unasked.take(self._settings, now_s)) is not None:
+        if self.state is State.HELD:
+            self._overlap.check(now_s)
+        elif self.state is State.LISTENING and (unasked := self._unasked.take(self._settings, now_s)) is not None:
             self._own_text, given = unasked
             self._apply(given)
 
@@ -163,12 +175,11 @@ class Session:
     def _hear(self, samples: Samples) -> None:
         self._last_audio_s = self._clock()
         for frame in self._hearing.frames(samples):
-            agent_speaks = self.state in (State.THINKING, State.SPEAKING, State.CLOSING)
-            inputs = self._hearing.push(frame, self._agent.take_played(PLAYED_AHEAD_MS), agent_speaks=agent_speaks)
+            inputs = self._hearing.push(frame, self._agent.take_played(PLAYED_AHEAD_MS), self.state)
             self._judge_turn_end()
             self._apply_heard(inputs)
             if self.state is State.HELD and self._hearing.activity.in_turn:
-                self._judge_when_due()
+                self._overlap.listen()
 
     def _apply_heard(self, inputs: list[Input]) -> None:
         for given in inputs:
@@ -185,34 +196,7 @@ class Session:
             pause, pcm = asked
             self._turn_end.ask(pcm, judged)
 
-    # What is said over a reply
-
-    def _judge_when_due(self) -> None:
-        """While the voice goes on: its words so far, or its length, may show that it means to interrupt."""
-        voiced_ms = self._hearing.activity.voiced_ms
-        if voiced_ms >= self._settings.turn.interrupt_ms:
-            self._overlap.drop()
-            self._apply(Input.YIELD)
-        elif self._overlap.unread_ms(voiced_ms) >= self._settings.turn.judge_ms:
-            self._judge()
-
-    def _judge(self) -> None:
-        """Recognise what was said so far over the reply, unless its words are known already."""
-        activity, words = self._hearing.activity, self._overlap.words
-        if words is None or not self._overlap.covers(activity.voiced_ms):
-            self._overlap.start(self._hearing.overlap(), activity.voiced_ms, activity.silence_ms, self._judged)
-        elif words.text is not None:
-            self._judged(words)
-
-    def _judged(self, words: Words) -> None:
-        activity = self._hearing.activity
-        is_all = self._overlap.covers(activity.voiced_ms) and (activity.silence_ms > 0 or not activity.in_turn)
-        wants_floor = interrupts(words, self._settings.turn, is_all=is_all)
-        self.timeline.note("judged", wants_floor=wants_floor, voiced_ms=words.voiced_ms)
-        if wants_floor:
-            self._apply(Input.YIELD)
-        elif is_all:
-            self._apply(Input.KEEP)
+    # The turn machine's effects
 
     def _follow_caller(self) -> None:
         """The caller has got the floor while speaking over a reply, and may have fallen silent since."""
@@ -225,25 +209,21 @@ class Session:
                 self._apply(Input.PAUSE)
         self._overlap.drop()
 
-    # The turn machine's effects
-
     def _apply(self, given: Input) -> None:
         before = self.state
         for effect in self._machine.on(given):
             self._effects[effect](self)
-        if given in (Input.VOICE, Input.TYPED):
-            self._unasked.prompts, self._unasked.greet_s = 0, None
+        self.timeline.note(given.name.lower(), state=self.state.name.lower())
+        if given in (Input.YIELD, Input.TYPED, Input.INTERRUPT):
+            self._unasked.heard(self._clock())
         if before is State.HELD and self.state is State.HEARING:
             self._follow_caller()
-        if self.state is not State.LISTENING:
-            self._unasked.quiet_since_s = None
-        elif self._unasked.quiet_since_s is None:
-            self._unasked.quiet_since_s = self._clock()
         self.wake.set()
 
     def _drop_heard(self) -> None:
-        for recognition in (self._turn, self._overlap, self._joining):
-            recognition.drop()
+        self._turn.drop()
+        self._overlap.drop()
+        self._joining.drop()
         self._turn_end.drop()
         self._hearing.drop()
 
@@ -272,20 +252,15 @@ class Session:
     # The caller's words
 
     def _draft(self) -> None:
-        if not self._settings.turn.draft or self._take_judged_words():
+        if not self._settings.turn.draft:
+            return
+        if (judged := self._overlap.take_words()) is not None:
+            self._turn.words = judged
+            self._turn_read(judged)
             return
         activity = self._hearing.activity
         activity.awaits_words = True
         self._turn.start(self._hearing.turn_so_far(), activity.voiced_ms, activity.silence_ms, self._turn_read)
-
-    def _take_judged_words(self) -> bool:
-        """What was judged to be an interruption need not be recognised again."""
-        words = self._overlap.words if self._overlap.covers(self._hearing.activity.voiced_ms) else None
-        if words is None or not words.text or self._hearing.has_unrecognised:
-            return False
-        self._turn.words = self._overlap.take()
-        self._turn_read(words)
-        return True
 
     def _drop_draft(self) -> None:
         self._turn.drop()
@@ -328,11 +303,26 @@ class Session:
             self._agent.drop_draft()
             self._apply(Input.REPLY_OVER)
             return
+        self._unasked.heard(self._clock())
         self._emit(events.TranscriptReady(text))
         if not (phrases.asks_to_repeat(text) and self._agent.repeat(text)):
             self._agent.answer(text, words.spent)
         if self.state is State.HELD:  # the caller makes a sound again
             self._agent.hold()
+
+    def _answer_typed(self) -> None:
+        if not (phrases.asks_to_repeat(self._typed) and self._agent.repeat(self._typed)):
+            self._agent.answer(self._typed, Spent(self._clock()))
+
+    def _hold(self) -> None:
+        self._overlap.begin(self._clock())
+        self._agent.hold()
+
+    def _reply_done(self, done: ReplyDone, timing: Timing | None, marks: Marks) -> None:
+        self._unasked.quiet_since_s = self._clock()
+        for stage, first_s in marks.first_s.items():
+            self.timeline.note(stage, first_s, reply=done.reply)
+        self._on_reply_done(done, timing)
 
     def _emit(self, event: SessionEvent) -> None:
         self.timeline.note_event(event)
@@ -346,12 +336,12 @@ class Session:
         Effect.CALLER_STOPPED: lambda self: self._emit(events.SpeechStopped()),
         Effect.DRAFT: _draft,
         Effect.DROP_DRAFT: _drop_draft,
-        Effect.HOLD: lambda self: self._agent.hold(),
+        Effect.HOLD: _hold,
         Effect.RESUME: lambda self: self._agent.resume(),
-        Effect.JUDGE: _judge,
+        Effect.JUDGE: lambda self: self._overlap.judge(),
         Effect.ABORT_REPLY: _abort_reply,
         Effect.ANSWER: _answer,
-        Effect.ANSWER_TYPED: lambda self: self._agent.answer(self._typed, Spent(self._clock())),
+        Effect.ANSWER_TYPED: _answer_typed,
         Effect.SAY: lambda self: self._agent.say(self._own_text),
         Effect.DROP_HEARD: _drop_heard,
         Effect.DROP_OVERLAP: _drop_overlap,

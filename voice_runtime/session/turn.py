@@ -84,10 +84,10 @@ _TABLE: dict[tuple[State, Input], _Next] = {
     (S.HELD, On.TYPED): (S.THINKING, (Do.ABORT_REPLY, Do.DROP_HEARD, Do.ANSWER_TYPED)),
     (S.HELD, On.REPLY_OVER): (S.HEARING, (Do.CALLER_STARTED,)),
     (S.HELD, On.INTERRUPT): (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED)),
-    (S.CLOSING, On.VOICE): (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED)),
+    (S.CLOSING, On.VOICE): (S.HELD, (Do.HOLD,)),  # kept, the goodbye is an answer like any other
     (S.CLOSING, On.TYPED): (S.THINKING, (Do.ABORT_REPLY, Do.ANSWER_TYPED)),
     (S.CLOSING, On.REPLY_OVER): (S.CLOSED, (Do.HANG_UP,)),
-    (S.CLOSING, On.INTERRUPT): (S.CLOSED, (Do.ABORT_REPLY, Do.HANG_UP)),
+    (S.CLOSING, On.INTERRUPT): (S.LISTENING, (Do.ABORT_REPLY,)),
     **{
         (state, On.CLOSE): (S.CLOSED, (Do.ABORT_REPLY, Do.DROP_DRAFT, Do.DROP_HEARD))
         for state in State

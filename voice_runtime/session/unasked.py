@@ -12,20 +12,23 @@ GREET_AFTER_S = 0.3  # a client's own greeting, if it has one, has come by then
 class Unasked:
     """When to say what.
 
-    greet_s: when to greet, if there is a greeting by then; None when something was said already.
-    quiet_since_s: None while somebody has the floor.
+    greet_s: when to greet; None when that is done or not wanted. quiet_since_s: when the agent's last reply was over or
+    the caller's last words came; noise is none. prompts: said since then.
     """
 
     greet_s: float | None
-    quiet_since_s: float | None
-    prompts: int = 0  # said since the caller was heard of
+    quiet_since_s: float
+    prompts: int = 0
+
+    def heard(self, now_s: float) -> None:
+        """The caller is there."""
+        self.prompts, self.greet_s, self.quiet_since_s = 0, None, now_s
 
     def due_s(self, settings: SessionSettings) -> float:
         """When `take` will have something; inf when nothing is waited for."""
-        if self.quiet_since_s is None:
-            return float("inf")
+        greet_s = self.greet_s if self.greet_s is not None and settings.greeting else float("inf")
         idle_s = self.quiet_since_s + settings.idle_s if settings.idle_s else float("inf")
-        return idle_s if self.greet_s is None or not settings.greeting else min(self.greet_s, idle_s)
+        return min(greet_s, idle_s)
 
     def take(self, settings: SessionSettings, now_s: float) -> tuple[str, Input] | None:
         """What is to be said now, while nobody has the floor."""

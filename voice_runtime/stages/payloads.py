@@ -34,6 +34,9 @@ class TurnEnd(msgspec.Struct, frozen=True, tag=True):
     probability: float
 
 
+CUT = " —"  # how a reader sees that an answer was heard only so far
+
+
 class Message(msgspec.Struct, frozen=True):
     """One turn of the conversation. role: "user" or "assistant". was_cut: an answer that was heard only so far."""
 

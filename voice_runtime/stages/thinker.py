@@ -16,11 +16,10 @@ from voice_runtime.schedulers.ar import ArScheduler, WholePrompt
 from voice_runtime.schedulers.messages import NewRequest
 from voice_runtime.sglang_backend.engine import EngineSettings, SglangEngine
 from voice_runtime.stages.base import Stage, StageSettings
-from voice_runtime.stages.payloads import Message, Prompt, TokenIds
+from voice_runtime.stages.payloads import CUT, Message, Prompt, TokenIds
 
 logger = logging.getLogger(__name__)
 DEFAULT_MODEL = "smollm2-135m-instruct"
-CUT = " —"
 
 
 class Shot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from voice_runtime.session import events
 
 async def test_the_agent_does_not_speak_in_the_middle_of_a_sentence(stage: Theatre) -> None:
     parts = ("I would like to know about the", "history of the city of London.")
-    sentence = Overlap("pause", "pause", parts=parts, pauses_ms=(1_100,), voice="festival")
+    sentence = Overlap("pause", "pause", parts=parts, pauses_ms=(900,), voice="festival")
     async with stage.call() as call:
         await call.say(render(sentence))
         assert not call.of(events.ReplyStarted)

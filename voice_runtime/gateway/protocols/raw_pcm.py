@@ -8,7 +8,6 @@ import msgspec
 from voice_runtime.audio.pcm import PcmReader
 from voice_runtime.audio.resample import RATES_HZ
 from voice_runtime.errors import PeerError
-from voice_runtime.gateway.sessions import Admitted
 from voice_runtime.session import events
 
 MOST_TEXT_CHARACTERS = 2_000  # of a typed question
@@ -102,11 +101,13 @@ def _typed(text: str) -> events.TypedText:
     return events.TypedText(text.strip())
 
 
-def ready(admitted: Admitted, input_rate: int, output_rate: int) -> str:
-    """The first message to the client."""
+def ready(session: str, input_rate: int, output_rate: int, resume: str, *, recorded: bool) -> str:
+    """The first message to the client.
+
+    resume: the token with which a later session goes on with this conversation. recorded: the session is kept on disk.
+    """
     rates = {"input_rate": input_rate, "output_rate": output_rate}
-    kept = {"resume": admitted.resume, "recorded": admitted.is_recorded}
-    return _json({"type": "ready", "session": admitted.id, **rates, **kept})
+    return _json({"type": "ready", "session": session, **rates, "resume": resume, "recorded": recorded})
 
 
 _TYPES: dict[type[events.SessionEvent], str] = {

@@ -46,7 +46,7 @@ class Allowance:
 
 
 class _HungUp(Exception):
-    """The session is over, and its connection with it."""
+    """The session is over, and its connection with it; the text is the reason."""
 
 
 async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: float, session_s: float) -> None:
@@ -55,7 +55,7 @@ async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: floa
     send_s: a client that takes nothing for so long is dropped. session_s: longest session.
     """
     codec = raw_pcm.RawPcmCodec()
-    code, over = 1000, None
+    code, reason, over = 1000, "", None
     try:
         async with asyncio.timeout(session_s), asyncio.TaskGroup() as tasks:
             tasks.create_task(_read(socket, session, codec, input_hz), name="read client")
@@ -63,16 +63,18 @@ async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: floa
     except TimeoutError:
         over = SessionError("session_too_long", f"{session_s:g} s are over, the limit")
     except ExceptionGroup as group:
+        if group.split((WebSocketDisconnect, PeerError, _HungUp))[1] is not None:
+            raise  # a fault of ours
         if any(isinstance(error, WebSocketDisconnect) for error in group.exceptions):
             return
         error = group.exceptions[0]
         if isinstance(error, PeerError):
             code, over = 1008, SessionError(error.code, str(error))
-        elif not isinstance(error, _HungUp):
-            raise
+        else:
+            reason = str(error)
     finally:
         session.close()
-    await _close(socket, code, over)
+    await _close(socket, code, reason, over)
 
 
 async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec, input_hz: int) -> None:
@@ -107,7 +109,7 @@ async def _write(socket: WebSocket, session: Session, send_s: float) -> None:
         session.wake.clear()
         output = session.next_output()
         if output is None and session.state is State.CLOSED:
-            raise _HungUp  # another connection goes on with its conversation
+            raise _HungUp("resumed_elsewhere")
         if output is None:
             await _sleep(session.wake, session.wait_s())
             continue
@@ -116,7 +118,7 @@ async def _write(socket: WebSocket, session: Session, send_s: float) -> None:
                 if not isinstance(output, AgentAudio):
                     await socket.send_text(raw_pcm.encode(output))
                     if isinstance(output, Closing):
-                        raise _HungUp
+                        raise _HungUp("goodbye")
                 elif output.epoch == session.epoch:
                     await socket.send_bytes(output.pcm)
         except TimeoutError:
@@ -131,9 +133,9 @@ async def _sleep(wake: asyncio.Event, longest_s: float) -> None:
         pass
 
 
-async def _close(socket: WebSocket, code: int, over: SessionError | None) -> None:
+async def _close(socket: WebSocket, code: int, reason: str, over: SessionError | None) -> None:
     """Say why, if it was not said yet, and goodbye; a client that takes nothing does not get to hear it."""
-    reason = "goodbye" if over is None else over.code
+    reason = reason if over is None else over.code
     logger.info("closing a client: %s", reason)
     with contextlib.suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
         async with asyncio.timeout(CLOSE_S):
