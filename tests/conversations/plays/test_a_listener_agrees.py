@@ -16,7 +16,7 @@ async def test_the_agent_goes_on_after_a_yeah_and_says_nothing_twice(stage: Thea
         done = await call.until_told(events.ReplyDone)
 
     (pause,), (resume,) = call.of(events.Pause), call.of(events.Resume)
-    assert pause.at_s - begun_s < 0.4
+    assert begun_s < pause.at_s < resume.at_s
     silence = call.loudspeaker.sound(pause.at_s + 0.03, resume.at_s - 0.01)
     assert silence.size > AGENT_HZ // 20
     assert not silence.any()

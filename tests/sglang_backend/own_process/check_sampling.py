@@ -129,6 +129,7 @@ def test_a_greedy_request_beside_seeded_ones_stays_greedy(scheduler: Ar) -> None
 
 def test_an_abort_in_the_round_of_its_retraction_takes_effect_at_once(scheduler: Ar) -> None:
     """A first run tells in which step which request is retracted; in the second it is aborted just then."""
+    assert_all_given_back(scheduler)  # its thread has done the housekeeping of what was before
     engine = scheduler._engine  # driven from here while its thread sleeps
     upstream = engine._scheduler  # type: ignore[attr-defined]
 
@@ -167,6 +168,7 @@ def test_without_a_seed_tokens_and_logits_are_bit_identical_to_upstreams_own_wor
     asked = [
         Generate(prompt(90 + at, 15 + 20 * at), 15, temperature=at / 2, top_p=1 - at / 10, top_k=50) for at in range(4)
     ]
+    assert_all_given_back(scheduler)
     engine = scheduler._engine  # driven from here while its thread sleeps, so that both batches are made alike
     upstream = engine._scheduler  # type: ignore[attr-defined]
     ours = upstream.model_worker
