@@ -211,7 +211,7 @@ class Call {
   // A browser hides why a WebSocket was refused, so ask in plain HTTP.
   async lost(reason) {
     const health = () => fetch("/health").then(({ ok }) => (ok ? REFUSED : NOT_READY), () => UNREACHABLE);
-    const told = this.fault || reason;
+    const told = reason === "resumed_elsewhere" ? "This conversation goes on in another window." : this.fault || reason;
     if (this.goodbye) this.end();
     else if (told) this.end(told);
     else if (this.ready) this.end(this.resume ? DROPPED : LOST, this.resume);

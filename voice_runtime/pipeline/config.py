@@ -74,7 +74,7 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ask_silence_ms: Milliseconds = 192
     complete_probability: Probability = 0.5
     draft: bool = True
-    draft_silence_ms: Milliseconds = 128
+    draft_silence_ms: Milliseconds = 96
     pre_roll_ms: Annotated[int, Meta(ge=0, le=900)] = 320
     longest_turn_s: Annotated[float, Meta(gt=0, le=29)] = 29.0
     stalled_s: Seconds = 1.0

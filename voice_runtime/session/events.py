@@ -77,7 +77,7 @@ class ReplyStarted:
 
 @dataclass(frozen=True, slots=True)
 class ReplyText:
-    """A clause of the reply, sent before its sound."""
+    """Words of the reply, right before the frame in which they begin."""
 
     reply: str
     text: str
