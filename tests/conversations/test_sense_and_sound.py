@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,11 @@ from tests.support.speech import (
 from voice_runtime import client
 from voice_runtime.audio.pcm import to_samples
 
-# What was measured when the questions were first asked; a change that answers fewer is a step back.
-SENSIBLE_ANSWERS_FLOOR = 10  # 11 or 12: a misheard word more or less, by how the frames of the sound fall
+# Of all twenty 11 or 12 were measured, a misheard word more or less by how the frames of the sound fall; a change that
+# answers fewer is a step back. Of the ones in the sample 5.
+SENSIBLE_OF_ALL = 10
+SENSIBLE_OF_SAMPLE = 4
+SAMPLE = QUESTIONS[::2]
 CALLS_AT_ONCE = 2
 
 
@@ -41,12 +45,12 @@ class Answer:
 
 @pytest.fixture(scope="module")
 def answers(shared_server: Served) -> list[Answer]:
-    """Every question, spoken to the server in real time; each in a conversation of its own."""
+    """Every second question, spoken to the server in real time; each in a conversation of its own."""
     shared_server.wait_ready()
-    return asyncio.run(ask_all(shared_server))
+    return asyncio.run(ask_all(shared_server, SAMPLE))
 
 
-async def ask_all(server: Served) -> list[Answer]:
+async def ask_all(server: Served, questions: Sequence[Question]) -> list[Answer]:
     lines = asyncio.Semaphore(CALLS_AT_ONCE)
 
     async def ask(question: Question) -> tuple[Question, client.Caller]:
@@ -55,7 +59,7 @@ async def ask_all(server: Served) -> list[Answer]:
             await caller.wait_for("reply_done")
             return question, caller
 
-    asked = await asyncio.gather(*(ask(question) for question in QUESTIONS))
+    asked = await asyncio.gather(*(ask(question) for question in questions))
     return [answer_of(question, caller) for question, caller in asked]
 
 
@@ -67,12 +71,21 @@ def answer_of(question: Question, caller: client.Caller) -> Answer:
     return Answer(question, transcript, reply.strip(), recognise(to_samples(caller.audio()), 24_000))
 
 
-def test_answers_to_the_twenty_questions_make_sense(answers: list[Answer]) -> None:
+def sensible(answers: Sequence[Answer]) -> int:
     right = [answer for answer in answers if answer.question.is_answered_by(answer.reply)]
     for answer in answers:
         print(f"{'+' if answer in right else '-'} {answer.transcript!r} -> {answer.reply!r}")
     print(f"{len(right)} of {len(answers)} sensible")
-    assert len(right) >= SENSIBLE_ANSWERS_FLOOR
+    return len(right)
+
+
+def test_answers_to_ten_questions_make_sense(answers: list[Answer]) -> None:
+    assert sensible(answers) >= SENSIBLE_OF_SAMPLE
+
+
+@pytest.mark.soak
+async def test_answers_to_all_twenty_questions_make_sense(server: Served) -> None:
+    assert sensible(await ask_all(server, QUESTIONS)) >= SENSIBLE_OF_ALL
 
 
 def test_the_agent_is_understood_by_a_second_recogniser(answers: list[Answer]) -> None:
@@ -108,7 +121,7 @@ def people_error_rate(server: Served, clips: list[Clip]) -> float:
 
 
 def test_people_are_recognised_with_few_errors(server: Served) -> None:
-    assert people_error_rate(server, human_clips()[:5]) < 0.10
+    assert people_error_rate(server, human_clips()[:2]) < 0.10
 
 
 @pytest.mark.soak
