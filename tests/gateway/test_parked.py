@@ -68,10 +68,23 @@ def test_with_no_time_to_wait_nothing_is_kept() -> None:
     assert is_refused(conversations, "token")
 
 
-def test_a_session_in_which_nothing_was_said_is_not_kept() -> None:
+def test_whatever_is_given_is_kept() -> None:
     conversations, _ = parked()
-    conversations.put("token", Memory([], SETTINGS))
-    assert is_refused(conversations, "token")
+    kept = Memory([], SETTINGS)
+    conversations.put("token", kept)
+    assert conversations.take("token") is kept
+
+
+def test_what_has_expired_can_be_forgotten_before_anybody_asks() -> None:
+    conversations, clock = parked(60.0)
+    conversations.put("old", memory())
+    clock.now_s += 1.0
+    conversations.put("new", memory())
+    clock.now_s += 59.0
+    conversations.drop_expired()
+    clock.now_s -= 60.0  # it is not merely refused
+    assert is_refused(conversations, "old")
+    assert not is_refused(conversations, "new")
 
 
 def test_no_more_than_the_limit_are_kept_and_the_oldest_make_room() -> None:

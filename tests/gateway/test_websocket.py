@@ -5,7 +5,7 @@ import contextlib
 import json
 import socket as sockets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -205,6 +205,16 @@ async def test_after_the_goodbye_the_client_is_told_and_hung_up_on() -> None:
     assert carried.state is State.CLOSED
 
 
+async def test_a_session_that_is_gone_on_with_elsewhere_tells_how_its_reply_ended_and_hangs_up() -> None:
+    carried = session(PlayedStages(time.monotonic))
+    async with line(carried) as call:
+        await call.client.send('{"type":"text","text":"Hello."}')
+        assert await call.kinds(1) == ["reply_started"]
+        carried.close()
+        assert await call.kinds(2) == ["flush", "reply_done"]
+        assert await call.closed() == (1000, "resumed_elsewhere")
+
+
 async def test_settings_that_do_not_fit_are_told_and_the_session_goes_on() -> None:
     carried = session(PlayedStages(time.monotonic))
     async with line(carried) as call:
@@ -257,7 +267,8 @@ async def test_audio_is_paced_and_not_sent_at_once() -> None:
         thinker = stages.last("thinker")
         thinker.bring(SpokenClause.spread("Hi there. ", b"\x01\x02" * (RATE_HZ * 8 // 10), RATE_HZ))
         thinker.finish()
-        assert await call.kinds(1 + 40) == ["reply_text"] + ["audio"] * 40
+        told = await call.kinds(2 + 40)
+        assert (told[0], Counter(told)) == ("reply_text", {"reply_text": 2, "audio": 40})
         assert 0.35 < time.monotonic() - since_s  # 800 ms, of which 400 are sent ahead
         assert await call.kinds(2) == ["timing", "reply_done"]
         assert 0.75 < time.monotonic() - since_s

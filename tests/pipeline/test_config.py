@@ -85,6 +85,19 @@ def test_without_a_voice_of_its_own_the_agent_has_nothing_to_say(tmp_path: Path)
             loaded(tmp_path, silent.replace("[session]", f"[session]\n{setting}"))
 
 
+def test_the_largest_settings_of_a_session_load(tmp_path: Path) -> None:
+    lines = [
+        f"idle_prompts = {['x'] * 20}",
+        f"turn.backchannels = {['x'] * 100}",
+        "turn.pre_roll_ms = 900",
+        "turn.longest_turn_s = 29",
+        "turn.interrupt_ms = 60_000",
+    ]
+    session = loaded(tmp_path, WHOLE.replace("[session]", "\n".join(["[session]", *lines]))).session
+    assert (len(session.idle_prompts), len(session.turn.backchannels)) == (20, 100)
+    assert (session.turn.pre_roll_ms, session.turn.longest_turn_s, session.turn.interrupt_ms) == (900, 29, 60_000)
+
+
 def test_what_the_agent_says_is_cut_as_the_text_stage_cuts(tmp_path: Path) -> None:
     own = loaded(tmp_path, WHOLE.replace('kind = "text.clauses"', 'kind = "text.clauses"\nfirst_words = 3'))
     assert own.text_settings.first_words == 3
@@ -125,6 +138,11 @@ def test_what_the_agent_says_is_cut_as_the_text_stage_cuts(tmp_path: Path) -> No
         ),
         ("[stages.asr]", "[session.turn]\ninterrupt_words = 0\n[stages.asr]", "Expected `int` >= 1"),
         ("[stages.asr]", '[session.turn]\nbackchannels = [""]\n[stages.asr]', "length >= 1"),
+        ("[stages.asr]", f"[session.turn]\nbackchannels = {['x'] * 101}\n[stages.asr]", "length <= 100"),
+        ("[stages.asr]", "[session.turn]\npre_roll_ms = 901\n[stages.asr]", "Expected `int` <= 900"),
+        ("[stages.asr]", "[session.turn]\nlongest_turn_s = 29.1\n[stages.asr]", "Expected `float` <= 29"),
+        ("[stages.asr]", "[session.turn]\nend_silence_ms = 60_001\n[stages.asr]", "Expected `int` <= 60000"),
+        ('speak = "speech"', f'speak = "speech"\nidle_prompts = {["x"] * 21}', "length <= 20"),
         ('speak = "speech"', 'speak = "speech"\nidle_s = inf', "Expected `float` <= "),
         ('speak = "speech"', 'speak = "speech"\nresume_s = -1.0', "Expected `float` >= 0"),
         ('speak = "speech"', 'speak = "speech"\ngoodbye = ""', "length >= 1"),

@@ -41,6 +41,25 @@ def test_while_the_caller_goes_on_a_word_or_two_are_not_enough() -> None:
     assert not interrupts(words("What about the weather", confidence=0.5), TurnSettings(), is_all=False)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        words("Rome is", confidence=0.5, voiced_ms=SHORT_MS - 32),
+        words("Rome is", weakest=0.05),
+        words("What about Rome", confidence=0.46, weakest=0.05),
+    ],
+)
+@pytest.mark.parametrize("is_all", [True, False])
+def test_before_anything_of_the_reply_was_heard_less_sure_words_interrupt(said: Words, is_all: bool) -> None:
+    assert not interrupts(said, TurnSettings(), is_all=is_all)
+    assert interrupts(said, TurnSettings(), is_all=is_all, reply_was_heard=False)
+
+
+@pytest.mark.parametrize("said", [words("Rome is", confidence=0.4), words("Yeah."), words("You"), words("")])
+def test_before_anything_of_the_reply_was_heard_noise_and_agreement_still_do_not(said: Words) -> None:
+    assert not interrupts(said, TurnSettings(), is_all=True, reply_was_heard=False)
+
+
 @pytest.mark.parametrize(("least", "expected"), [(1, True), (2, True), (3, False)])
 def test_only_so_many_words_interrupt(least: int, expected: bool) -> None:
     settings = TurnSettings(interrupt_words=least)

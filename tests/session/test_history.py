@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_runtime.session.history import LONGEST_MESSAGE_CHARACTERS, History
-from voice_runtime.stages.payloads import Message
+from voice_runtime.stages.payloads import CUT, Message
 
 
 def said(history: History) -> list[tuple[str, str]]:
@@ -36,6 +36,16 @@ def test_what_the_agent_says_after_its_answer_is_the_same_message() -> None:
     history.add_agent("Are you", was_cut=True)
     history.add_caller("Yes.")
     assert history.messages == [Message("assistant", "Good day. Are you", True), Message("user", "Yes.")]
+
+
+def test_what_the_agent_says_after_an_answer_that_was_cut_is_parted_from_it() -> None:
+    history = History(6)
+    history.add_caller("Count.")
+    history.add_agent("One, two,", was_cut=True)
+    history.add_agent("Are you there?")
+    assert history.messages[1:] == [Message("assistant", f"One, two,{CUT} Are you there?", was_cut=False)]
+    history.add_agent("Goodbye", was_cut=True)
+    assert history.messages[1:] == [Message("assistant", f"One, two,{CUT} Are you there? Goodbye", was_cut=True)]
 
 
 def test_the_oldest_pairs_are_forgotten() -> None:

@@ -283,6 +283,42 @@ def test_what_the_client_reports_of_a_held_reply_is_taken() -> None:
     assert reply.played_ms(START_S + 1.01) == pytest.approx(140)
 
 
+# Captions
+
+
+def test_a_word_is_shown_once_before_the_frame_in_which_it_begins() -> None:
+    reply = playout(lead_ms=60)
+    ms = RATE_HZ // 1000
+    reply.append([("One ", 0), ("two ", 19 * ms), ("three ", 20 * ms), ("four", 40 * ms)], sound(60))
+    shown = []
+    for _ in range(3):
+        shown += [reply.take_caption(START_S), reply.take_caption(START_S)]
+        assert reply.next_frame(START_S) is not None
+    assert shown == ["One two ", "", "three ", "", "four", ""]
+    assert reply.take_rest() == ""
+
+
+def test_no_word_is_shown_before_its_frame_is_due() -> None:
+    reply = playout(lead_ms=60)
+    assert reply.take_caption(START_S) == ""
+    reply.append([("One ", 0), ("two", 60 * RATE_HZ // 1000)], sound(80))
+    assert reply.take_caption(START_S) == "One "
+    assert ms_at(reply, START_S) == 60
+    assert reply.take_caption(START_S + 0.019) == ""
+    reply.hold(START_S + 0.02)
+    assert reply.take_caption(START_S + 1) == ""
+    reply.resume(START_S + 2)
+    assert reply.take_caption(START_S + 2.001) == "two"
+
+
+def test_the_rest_is_what_was_not_shown() -> None:
+    reply = playout()
+    reply.append([("One ", 0), ("two ", 100 * RATE_HZ // 1000)], sound(100))
+    assert reply.take_caption(START_S) == "One "
+    assert reply.take_rest() == "two "
+    assert (reply.take_caption(START_S), reply.take_rest()) == ("", "")
+
+
 # What may come back as an echo
 
 
@@ -310,6 +346,8 @@ class Loop:
     appended: bytearray = field(default_factory=bytearray)
     sent: bytearray = field(default_factory=bytearray)
     taken: bytearray = field(default_factory=bytearray)
+    words: list[tuple[str, int]] = field(default_factory=list)
+    captions: str = ""
 
     def act(self, action: str, ms: int) -> None:
         match action:
@@ -331,22 +369,28 @@ class Loop:
             case "run":
                 self.run_until(self.now_s + ms / 1000)
 
-    def append(self, ms: int) -> None:
+    def append(self, ms: int, text: str = "one two three ") -> None:
         pcm = (len(self.appended) + ms).to_bytes(4, "little") * (ms * BYTES_A_MS // 4)
+        begun = words(text, len(pcm) // 2)
+        self.words += [(word, len(self.appended) // 2 + at) for word, at in begun]
         self.appended += pcm
-        self.reply.append(words("one two three ", len(pcm) // 2), pcm)
+        self.reply.append(begun, pcm)
 
     def step(self) -> bool:
         """Send one frame or wait; False when only an append can bring more."""
         assert 0 <= self.reply.played_ms(self.now_s) <= self.reply.sent_ms
         wait_s = self.reply.wait_s(self.now_s)
+        caption = self.reply.take_caption(self.now_s)
         frame = self.reply.next_frame(self.now_s)
         assert (frame is not None) == (wait_s == 0 and not self.reply.is_over(self.now_s))
         if frame is not None:
             assert not self.reply.is_held
             self.sent += frame
+            self.captions += caption
+            assert self.captions == "".join(word for word, at in self.words if at < len(self.sent) // 2)
             assert self.reply.sent_ms - self.reply.played_ms(self.now_s) <= self.reply.lead_ms + 1e-6
             return True
+        assert not caption
         if wait_s == math.inf or self.reply.is_over(self.now_s):
             return False
         self.now_s = max(self.now_s + wait_s, math.nextafter(self.now_s, math.inf))
@@ -381,6 +425,7 @@ def test_on_any_schedule_all_bytes_come_out_in_order_never_too_early_and_without
         loop.act(action, ms)
     steps = loop.finish()
     assert loop.sent == loop.appended
+    assert loop.captions + loop.reply.take_rest() == "".join(word for word, _ in loop.words)
     assert loop.reply.is_over(loop.now_s)
     # Each frame takes a step and a wait or two: floating point may wake the sender just before a frame is due.
     assert steps <= 4 * (len(loop.appended) // (FRAME_MS * BYTES_A_MS) + 2)
@@ -402,7 +447,7 @@ def test_the_words_heard_are_the_first_words_of_the_reply(schedule: list[tuple[s
     said: list[str] = []
     for number, (action, ms) in enumerate(schedule):
         if action == "append":
-            say(loop.reply, f"a{number} b{number} c{number} ", ms)
+            loop.append(ms, f"a{number} b{number} c{number} ")
             said += [f"a{number}", f"b{number}", f"c{number}"]
         else:
             loop.act(action, ms)

@@ -1,6 +1,7 @@
 """Whole conversations with a session under a clock of our own: what it asks and what the client gets, in order."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,13 +10,17 @@ from tests.support.call import (
     AGENTS,
     DRAFT,
     FRAME_S,
+    RATE_HZ,
     REPLYING,
     SETTINGS,
     STATES,
     TURN,
     Call,
+    Output,
     Way,
+    audio,
     audio_ms,
+    captions,
     closing,
     come,
     drafting,
@@ -32,6 +37,7 @@ from tests.support.call import (
     recognising,
     replying,
     settings,
+    sound,
     speaking,
     spoken,
     turn,
@@ -80,18 +86,74 @@ def test_a_spoken_turn_is_recognised_and_answered_and_the_client_is_told_in_orde
     thinker.bring(spoken("Hi ", 500))
     thinker.bring(spoken("there.", 500))
     begun = call.outputs()
-    assert events(begun) == [ReplyText("r1", "Hi "), ReplyText("r1", "there.")]
+    assert events(begun) == [ReplyText("r1", "Hi ")]
     assert audio_ms(begun) == SETTINGS.lead_ms
     assert call.state() is State.SPEAKING
 
     thinker.finish()
     rest = call.listen(0.99)
     assert audio_ms(rest) == 1_000 - SETTINGS.lead_ms
-    assert events(rest) == []
+    assert events(rest) == [ReplyText("r1", "there.")]
     assert kinds(call.listen(0.02)) == [Timing, ReplyDone]
     assert call.state() is State.LISTENING
     assert [done for done, _ in call.done] == [ReplyDone("r1", "completed", "Hi there.")]
     assert [asked.stage for asked in call.stages.asked if asked.is_aborted] == ["turn_end"]
+
+
+def test_each_word_is_shown_right_before_the_frame_in_which_it_begins() -> None:
+    call = Call()
+    thinker = call.ask()
+    clause = spoken("One two three four. ", 1_000)
+    thinker.bring(clause)
+    thinker.finish()
+    told = call.listen(2.0)
+    assert [output for output in told if isinstance(output, ReplyText)] == [
+        ReplyText("r1", word.text) for word in clause.words
+    ]
+    sample = 0
+    for output, following in pairwise(told):
+        if isinstance(output, AgentAudio):
+            sample += len(output.pcm) // 2
+        if isinstance(output, ReplyText):
+            assert isinstance(following, AgentAudio)
+            begins = next(word.sample for word in clause.words if word.text == output.text)
+            assert sample <= begins < sample + len(following.pcm) // 2
+
+
+def test_of_a_reply_that_is_cut_only_words_whose_sound_was_sent_are_shown() -> None:
+    call = Call()
+    thinker = call.ask()
+    thinker.bring(spoken("One two three four five. ", 1_200))
+    told = call.listen(0.1)  # 500 ms are sent
+    told += call.send(Interrupt()) + call.listen(2.0)
+    assert captions(told) == "One two three "
+    assert call.done[0][0] == ReplyDone("r1", "interrupted", "One")
+
+
+def test_words_without_sound_are_shown_when_the_reply_is_completed() -> None:
+    call = Call()
+    thinker = call.ask()
+    thinker.bring(spoken("Hi. ", 100))
+    thinker.bring(SpokenClause.spread("\u2026 ", b"", RATE_HZ))
+    thinker.finish()
+    told = call.listen(0.5)
+    assert captions(told) == "Hi. \u2026 "
+    assert kinds(told)[-3:] == [ReplyText, Timing, ReplyDone]
+    assert audio(told) == sound(100)
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_words_without_sound_of_a_reply_that_is_cut_or_fails_are_not_shown(is_cut: bool) -> None:
+    call = Call()
+    thinker = call.ask()
+    thinker.bring(SpokenClause.spread("Hi. ", b"", RATE_HZ))
+    told = call.outputs()
+    if is_cut:
+        call.session.receive(Interrupt())
+    else:
+        thinker.fail("broken")
+    assert captions(told + call.listen(1.0)) == ""
+    assert len(call.done) == 1
 
 
 def test_a_piece_of_sound_in_which_no_word_begins_is_sent_at_once() -> None:
@@ -349,7 +411,7 @@ def test_a_prompt_shows_no_more_turns_than_it_should() -> None:
         (held, [Flush, Timing, ReplyDone, SpeechStarted], State.HEARING),
         (judging, [Flush, Timing, ReplyDone, SpeechStarted], State.MAYBE_DONE),
         (held_unanswered, [SpeechStarted], State.HEARING),
-        (closing, [Flush, Timing, ReplyDone, Closing], State.CLOSED),
+        (closing, [Flush, Timing, ReplyDone], State.LISTENING),
     ],
 )
 def test_an_interrupt_silences_the_agent_and_nobody_else(
@@ -414,9 +476,15 @@ def test_a_typed_question_is_answered_in_every_state(way: Way, told: list[type[S
     heard = call.listen(0.3)
     assert audio_ms(heard) == 200
     assert kinds(heard) == [ReplyText, Timing, ReplyDone]
+    assert call.done[-1] == (ReplyDone(heard_id(heard), "completed", "Because."), None)
     timing = next(event for event in events(heard) if isinstance(event, Timing))
     assert timing.ms == {"confirming": 0, "sending": 0, "total": 0}
     assert call.state() is State.LISTENING
+
+
+def heard_id(outputs: list[Output]) -> str:
+    """The reply that ended."""
+    return next(event.reply for event in events(outputs) if isinstance(event, ReplyDone))
 
 
 @pytest.mark.parametrize("way", [hearing, paused, drafting, recognising, held, judging, held_unanswered])
@@ -475,7 +543,8 @@ def test_a_reply_longer_than_allowed_is_cut_and_completed() -> None:
     thinker.bring(spoken("Five.", 600))
     outputs = call.listen(2.0)
     assert audio_ms(outputs) == 1_200
-    assert kinds(outputs) == [ReplyText, ReplyText, Timing, ReplyDone]
+    assert captions(outputs) == "One two. Three four."
+    assert kinds(outputs)[-2:] == [Timing, ReplyDone]
     assert [done for done, _ in call.done] == [ReplyDone("r1", "completed", "One two. Three four.")]
 
 
@@ -594,11 +663,12 @@ def test_a_closed_session_has_aborted_everything_and_what_still_comes_changes_no
 
 def test_what_still_comes_after_the_goodbye_changes_nothing() -> None:
     call = come(closing)
-    call.session.receive(Interrupt())
+    call.stages.last("speech").finish()
+    assert kinds(call.listen(1.0))[-1] is Closing
     assert call.state() is State.CLOSED
     call.session.receive(TypedText("Wait!"))
     call.session.receive(Interrupt())
     for _ in range(10):
         call.session.receive(CallerAudio(np.full(512, 0.9, np.float32)))
-    assert kinds(call.outputs())[-1] is Closing
+    assert call.outputs() == []
     assert not call.stages.live()

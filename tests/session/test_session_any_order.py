@@ -23,6 +23,7 @@ from voice_runtime.session.events import (
     Resume,
     SpeechStarted,
     SpeechStopped,
+    Timing,
     TypedText,
 )
 from voice_runtime.session.turn import State
@@ -41,8 +42,12 @@ class Client:
     caller_speaks: bool = False
     reply: str | None = None
     paused: bool = False
+    captioned: bool = False  # by the last output
 
     def take(self, output: Output) -> None:
+        if self.captioned:  # words come with their sound, or at the end of a reply without it
+            assert isinstance(output, AgentAudio | Timing | ReplyDone)
+        self.captioned = isinstance(output, ReplyText)
         match output:
             case AgentAudio():
                 assert self.reply is not None

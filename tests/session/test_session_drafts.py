@@ -9,6 +9,7 @@ from tests.support.call import (
     Call,
     audio,
     audio_ms,
+    captions,
     drafting,
     events,
     frames_of,
@@ -70,11 +71,11 @@ def test_when_the_turn_is_over_the_draft_is_the_reply_and_all_of_it_is_told_in_o
         TranscriptReady("Hello there."),
         ReplyStarted("r1"),
         ReplyText("r1", "Hi. "),
-        ReplyText("r1", "Bye."),
     ]
     assert audio_ms(told) == SETTINGS.lead_ms
     told += call.listen(0.9)
     assert audio(told) == sound(500) + sound(300)
+    assert captions(told) == "Hi. Bye."
     assert kinds(told)[-2:] == [Timing, ReplyDone]
     assert [len(call.stages.of(stage)) for stage in ("asr", "thinker")] == [1, 1]
     assert call.stages.live() == []

@@ -13,6 +13,7 @@ from tests.support.call import (
     Call,
     Output,
     audio,
+    captions,
     come,
     drafting,
     events,
@@ -40,7 +41,6 @@ from voice_runtime.session.events import (
     Played,
     ReplyDone,
     ReplyStarted,
-    ReplyText,
     Resume,
     SessionError,
     SpeechStarted,
@@ -127,7 +127,9 @@ def test_words_over_a_reply_cut_it_and_are_answered_whole() -> None:
     thinker = call.stages.last("thinker")
     thinker.bring(spoken("Rome is old.", 200))
     thinker.finish()
-    assert kinds(call.listen(0.5)) == [ReplyText, Timing, ReplyDone]
+    answer = call.listen(0.5)
+    assert captions(answer) == "Rome is old."
+    assert kinds(answer)[-2:] == [Timing, ReplyDone]
 
 
 def test_words_that_were_judged_are_not_recognised_again() -> None:
@@ -290,6 +292,55 @@ def test_voice_after_a_kept_turn_holds_the_reply_again_and_is_judged_by_itself()
     assert audio(told + call.listen(5.0)) == sound(MS)
 
 
+def test_a_judgement_that_never_comes_is_waited_for_no_longer_than_a_voice_may_last() -> None:
+    call, told = answering()
+    told += call.hear("VV")
+    held_s = call.clock.now_s
+    assert call.state() is State.HELD
+    told += call.hear("....")
+    judgement = call.stages.last("asr")
+    told += call.listen(2.0)  # its sound has stalled by then, too: nothing but the clock can bring the end
+    longest_s = SETTINGS.turn.interrupt_ms / 1000
+    assert call.session.wait_s() == pytest.approx(held_s + longest_s - call.clock.now_s)
+    told += call.listen(held_s + longest_s - call.clock.now_s - 0.01)
+    assert call.state() is State.HELD
+    assert kinds(told)[-1] is Pause
+    told += call.listen(0.02)
+    assert kinds(told)[-1] is Resume
+    assert call.state() is State.SPEAKING
+    assert judgement.is_aborted
+    assert audio(told + call.listen(5.0)) == sound(MS)
+    assert call.state() is State.LISTENING
+
+
+def test_a_hold_ends_as_late_for_a_caller_who_sends_silence() -> None:
+    call = Call(turn(interrupt_ms=2_000))
+    thinker = call.answered(TEXT, MS)
+    thinker.finish()
+    call.hear("VV")
+    assert Resume not in kinds(call.hear("." * 62))  # 1,984 ms
+    assert Resume("r1") in call.hear(".")
+
+
+def test_each_hold_has_its_own_end() -> None:
+    call, _ = answering()
+    call.hear("VV....")
+    call.stages.last("asr").finish(Transcript("mm-hm"))
+    call.hear("." * 10)
+    call.hear("VV....")
+    assert Resume not in kinds(call.listen(4.85))
+    assert Resume("r1") in call.listen(0.1)
+
+
+def test_a_hold_does_not_end_while_the_caller_speaks() -> None:
+    call = Call(turn(interrupt_ms=1_000))
+    call.answered(TEXT, MS)
+    call.hear("VV" + "." * 25 + "V" * 8)  # 1,120 ms after the hold, of which 320 ms are voice
+    assert call.state() is State.HELD
+    call.hear("." * 5)
+    assert call.state() is State.SPEAKING
+
+
 def test_a_recogniser_that_fails_lets_the_agent_go_on() -> None:
     call, told = answering()
     told += call.hear("VVVV....")
@@ -317,8 +368,8 @@ def test_a_reply_that_fails_while_held_gives_the_caller_the_floor(way: Callable[
     before = call.stages.of("asr")
     call.stages.last("thinker").fail("broken")
     told = events(call.outputs())
-    assert told[0] == SessionError("stage_failed", "broken")
-    assert [type(event) for event in told[1:]] == [Timing, ReplyDone, SpeechStarted]
+    assert told[:2] == [SessionError("stage_failed", "broken"), Flush("r1")]  # or the client would stay paused
+    assert [type(event) for event in told[2:]] == [Timing, ReplyDone, SpeechStarted]
     assert all(asked.is_over or asked.is_aborted for asked in before)
     call.hear("V" * 3 + "....")
     call.stages.last("asr").finish(Transcript("hello again"))
@@ -343,12 +394,13 @@ def test_a_reply_whose_sound_comes_while_it_is_held_begins_when_it_was_nothing()
     thinker = call.stages.last("thinker")
     thinker.bring(spoken(TEXT, MS))
     thinker.finish()
-    assert kinds(call.hear("....")) == [ReplyText]
+    assert call.hear("....") == []
     call.stages.last("asr").finish(Transcript(""))
     told = call.outputs()
     assert len(audio(told)) == len(sound(SETTINGS.lead_ms))
     assert Resume not in kinds(told)
-    assert audio(told + call.listen(5.0)) == sound(MS)
+    told += call.listen(5.0)
+    assert (captions(told), audio(told)) == (TEXT, sound(MS))
 
 
 def test_a_reply_that_begins_while_somebody_coughs_waits_and_is_then_heard() -> None:
@@ -358,9 +410,10 @@ def test_a_reply_that_begins_while_somebody_coughs_waits_and_is_then_heard() -> 
     thinker = call.stages.last("thinker")
     thinker.bring(spoken(TEXT, MS))
     thinker.finish()
-    assert kinds(call.hear("....")) == [ReplyText]
+    assert call.hear("....") == []
     call.stages.last("asr").finish(Transcript(""))
-    assert audio(call.listen(5.0)) == sound(MS)
+    told = call.listen(5.0)
+    assert (captions(told), audio(told)) == (TEXT, sound(MS))
 
 
 def test_a_turn_without_words_leaves_the_floor_to_who_spoke_meanwhile() -> None:
@@ -411,6 +464,28 @@ def test_both_start_at_once() -> None:
     call.stages.last("asr").finish(Transcript("and another thing I wanted"))
     call.hear(SILENCE)
     assert call.prompt() == [("user", "hello and another thing I wanted")]
+
+
+UNSURE = Transcript("Rome, perhaps", 0.5, 0.05)  # of its second word
+
+
+@pytest.mark.parametrize(("way", "state"), [(replying, State.MAYBE_DONE), (speaking, State.SPEAKING)])
+def test_before_a_reply_is_heard_words_interrupt_of_which_the_recogniser_is_less_sure(
+    way: Callable[[Call], None], state: State
+) -> None:
+    call = come(way)
+    call.hear("V" * 8 + "....")
+    call.stages.last("asr").finish(UNSURE)
+    call.outputs()
+    assert call.state() is state
+
+
+def test_words_before_the_reply_is_heard_join_those_that_it_would_have_answered() -> None:
+    call = come(replying)
+    call.hear("V" * 8 + "....")
+    call.stages.last("asr").finish(UNSURE)
+    call.hear(SILENCE)
+    assert call.prompt() == [("user", "hello Rome, perhaps")]
 
 
 @pytest.mark.parametrize("way", [held, judging, held_unanswered])

@@ -41,7 +41,7 @@ def test_every_input_in_every_state_is_in_the_table_or_changes_nothing_or_is_ref
             TurnMachine(state).on(given)
 
 
-@pytest.mark.parametrize("state", [S.THINKING, S.SPEAKING])
+@pytest.mark.parametrize("state", [S.THINKING, S.SPEAKING, S.CLOSING])
 def test_voice_over_a_reply_holds_it_and_ends_nothing(state: State) -> None:
     assert after(state, On.VOICE) == (S.HELD, (Do.HOLD,))
 
@@ -54,9 +54,13 @@ def test_a_held_reply_is_ended_only_by_whoever_wants_the_floor() -> None:
     assert after(S.HELD, On.PAUSE) == after(S.HELD, On.TURN_OVER) == (S.HELD, (Do.JUDGE,))
 
 
-def test_the_goodbye_gives_way_to_any_voice_and_hangs_up_when_it_was_heard() -> None:
-    assert after(S.CLOSING, On.VOICE) == (S.HEARING, (Do.ABORT_REPLY, Do.CALLER_STARTED))
+def test_only_a_goodbye_that_was_heard_without_a_break_hangs_up() -> None:
     assert after(S.CLOSING, On.REPLY_OVER) == (S.CLOSED, (Do.HANG_UP,))
+    assert after(S.CLOSING, On.INTERRUPT) == (S.LISTENING, (Do.ABORT_REPLY,))
+    machine = TurnMachine(S.CLOSING)
+    effects = [effect for given in (On.VOICE, On.KEEP, On.REPLY_OVER) for effect in machine.on(given)]
+    assert effects == [Do.HOLD, Do.DROP_OVERLAP, Do.RESUME]
+    assert machine.state is S.LISTENING
 
 
 @pytest.mark.parametrize("state", IN_TURN)

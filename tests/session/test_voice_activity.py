@@ -68,7 +68,7 @@ def test_between_the_thresholds_a_frame_is_what_the_one_before_was() -> None:
 
 
 def test_a_turn_ends_after_800_ms_of_silence_and_no_sooner() -> None:
-    pause = [(96, Input.VOICE), (128, Input.SILENCE), (96 + 128, Input.PAUSE)]
+    pause = [(96, Input.VOICE), (128, Input.SILENCE), (96 + 96, Input.PAUSE)]
     assert heard("VVV" + "." * 24) == pause
     assert heard("VVV" + "." * 25) == [*pause, (96 + 800, Input.TURN_OVER)]
 
@@ -84,10 +84,10 @@ def test_voice_in_a_pause_is_said_and_the_silence_is_counted_anew() -> None:
     assert heard("VVV" + "." * 24 + "V" + "." * 24) == [
         (96, Input.VOICE),
         (128, Input.SILENCE),
-        (96 + 4 * 32, Input.PAUSE),
+        (96 + 3 * 32, Input.PAUSE),
         (96 + 25 * 32, Input.VOICE),
         (96 + 26 * 32, Input.SILENCE),
-        (96 + 29 * 32, Input.PAUSE),
+        (96 + 28 * 32, Input.PAUSE),
     ]
 
 
@@ -149,20 +149,20 @@ def test_voice_after_the_judgement_makes_it_void() -> None:
     activity = speaking()
     listen(activity, "." * 6)
     activity.judged(1.0)
-    assert listen(activity, "V" + "." * 24) == [(32, Input.VOICE), (64, Input.SILENCE), (160, Input.PAUSE)]
+    assert listen(activity, "V" + "." * 24) == [(32, Input.VOICE), (64, Input.SILENCE), (128, Input.PAUSE)]
 
 
 def test_a_judgement_that_comes_after_the_pause_does_not_shorten_the_next_one() -> None:
     activity = speaking()
     listen(activity, "." * 6 + "V")
     assert activity.judged(1.0) == []
-    assert listen(activity, "." * 24) == [(32, Input.SILENCE), (128, Input.PAUSE)]
+    assert listen(activity, "." * 24) == [(32, Input.SILENCE), (96, Input.PAUSE)]
 
 
 def test_a_judgement_outside_a_turn_is_nothing() -> None:
     activity = VoiceActivity(TurnSettings())
     assert activity.judged(1.0) == []
-    assert listen(activity, "VVV" + "." * 24) == [(96, Input.VOICE), (128, Input.SILENCE), (224, Input.PAUSE)]
+    assert listen(activity, "VVV" + "." * 24) == [(96, Input.VOICE), (128, Input.SILENCE), (192, Input.PAUSE)]
 
 
 def test_a_turn_is_cut_at_its_longest_length() -> None:

@@ -10,8 +10,16 @@ from tests.support.clock import Clock
 from tests.support.played_stages import Asked, PlayedStages
 from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.models.vad import FRAME_SAMPLES
-from voice_runtime.pipeline.config import SessionSettings
-from voice_runtime.session.events import AgentAudio, CallerAudio, CallEvent, ReplyDone, SessionEvent, Timing
+from voice_runtime.pipeline.config import SessionSettings, TurnSettings
+from voice_runtime.session.events import (
+    AgentAudio,
+    CallerAudio,
+    CallEvent,
+    ReplyDone,
+    ReplyText,
+    SessionEvent,
+    Timing,
+)
 from voice_runtime.session.history import Memory
 from voice_runtime.session.session import Session
 from voice_runtime.session.turn import State
@@ -19,7 +27,9 @@ from voice_runtime.stages.payloads import Prompt, SpokenClause, Transcript, Utte
 
 FRAME_S = 0.032
 RATE_HZ = 8_000
-SETTINGS = SessionSettings(recognise="asr", judge_turn="turn_end", reply="thinker", speak="speech")
+SETTINGS = SessionSettings(
+    recognise="asr", judge_turn="turn_end", reply="thinker", speak="speech", turn=TurnSettings(draft_silence_ms=128)
+)
 TURN = "V" * 10 + "." * 25  # 320 ms of speech, and the silence that ends it
 DRAFT = "V" * 10 + "." * 4  # the same, and the pause in which the words so far are looked at
 Output = SessionEvent | AgentAudio
@@ -142,6 +152,10 @@ def events(outputs: list[Output]) -> list[SessionEvent]:
 
 def kinds(outputs: list[Output]) -> list[type[SessionEvent]]:
     return [type(event) for event in events(outputs)]
+
+
+def captions(outputs: list[Output]) -> str:
+    return "".join(output.text for output in outputs if isinstance(output, ReplyText))
 
 
 def audio(outputs: list[Output]) -> bytes:

@@ -1,0 +1,182 @@
+"""Who is let in, and what stays of a session for the next one. The stages are played by the test."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from tests.support.played_stages import PlayedStages
+from voice_runtime.audio.pcm import Samples
+from voice_runtime.errors import PeerError
+from voice_runtime.gateway.metrics import Metrics
+from voice_runtime.gateway.sessions import Admitted, Sessions
+from voice_runtime.models.vad import SileroVad
+from voice_runtime.pipeline.config import LimitSettings, PipelineConfig, SessionSettings
+from voice_runtime.pipeline.runtime import Pipeline
+from voice_runtime.session.events import Configure, Flush, ReplyDone, TypedText
+from voice_runtime.session.turn import State
+from voice_runtime.stages.payloads import Prompt
+
+RATE_HZ = 16_000
+SETTINGS = SessionSettings(recognise="asr", reply="thinker", speak="speech")
+
+
+class Deaf:
+    """A voice detector that never hears speech, and what opens it."""
+
+    def open(self) -> "Deaf":
+        return self
+
+    def push(self, frame: Samples) -> float:
+        return 0.0
+
+
+class Stages(PlayedStages):
+    """Stages that tell how they are."""
+
+    def __init__(self) -> None:
+        super().__init__(time.monotonic)
+        self.state = "ready"
+
+    def health(self) -> dict[str, str]:
+        return {"asr": "ready", "thinker": self.state}
+
+
+@dataclass
+class House:
+    """The sessions of a server that has room for so many."""
+
+    room: int = 8
+    resume_s: float = 60.0
+    stages: Stages = field(default_factory=Stages)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def __post_init__(self) -> None:
+        self.settings = SessionSettings(recognise="asr", reply="thinker", speak="speech", resume_s=self.resume_s)
+        config = PipelineConfig(name="p", stages={}, session=self.settings, limits=LimitSettings(sessions=self.room))
+        self.sessions = Sessions(config, cast(Pipeline, self.stages), cast(SileroVad, Deaf()), self.metrics)
+
+    def open(self, resume: str | None = None) -> contextlib.AbstractContextManager[Admitted]:
+        return self.sessions.open(RATE_HZ, RATE_HZ, resume)
+
+    def refusal(self, resume: str | None = None) -> str:
+        with pytest.raises(PeerError) as refused, self.open(resume):
+            pass
+        return refused.value.code
+
+    def visit(self, resume: str | None = None, question: str | None = None, **changes: Any) -> str:
+        """A whole session; the token with which it can be gone on with."""
+        with self.open(resume) as admitted:
+            if changes:
+                admitted.session.receive(Configure(changes))
+            if question is not None:
+                admitted.session.receive(TypedText(question))
+        return admitted.resume
+
+    def counted(self) -> float | None:
+        return self.metrics.registry.get_sample_value("voice_sessions")
+
+
+@contextlib.contextmanager
+def talking(house: House, question: str = "Hello.") -> Iterator[Admitted]:
+    """A session whose caller has asked something."""
+    with house.open() as admitted:
+        admitted.session.receive(TypedText(question))
+        yield admitted
+
+
+async def test_a_conversation_can_be_gone_on_with_once() -> None:
+    house = House()
+    token = house.visit(question="Hello.")
+    with house.open(token) as again:
+        assert [message.text for message in again.session.memory.messages] == ["Hello."]
+        again.session.receive(TypedText("And now?"))
+        payload = house.stages.last("thinker").payload
+        assert isinstance(payload, Prompt)
+        assert payload.messages[-1].text == "Hello. And now?"
+    assert house.refusal(token) == "bad_resume"
+
+
+async def test_a_token_is_spent_even_if_nothing_was_said_with_it_and_its_successor_goes_on() -> None:
+    house = House()
+    token = house.visit(question="Hello.")
+    successor = house.visit(token)
+    assert successor != token
+    assert house.refusal(token) == "bad_resume"
+    with house.open(successor) as again:
+        assert [message.text for message in again.session.memory.messages] == ["Hello."]
+
+
+async def test_a_session_in_which_nothing_was_said_or_set_is_not_kept() -> None:
+    house = House()
+    assert house.refusal(house.visit()) == "bad_resume"
+    assert house.refusal(house.visit(goodbye=house.settings.goodbye)) == "bad_resume"
+
+
+async def test_settings_that_were_made_are_kept_even_if_nothing_was_said() -> None:
+    house = House()
+    token = house.visit(instructions="Be brief.")
+    with house.open(token) as again:
+        assert again.session.memory.settings.instructions == "Be brief."
+
+
+async def test_with_no_time_to_wait_nothing_is_kept() -> None:
+    house = House(resume_s=0.0)
+    assert house.refusal(house.visit(question="Hello.")) == "bad_resume"
+
+
+async def test_a_caller_who_is_back_before_its_loss_was_noticed_takes_the_place_of_its_first_session() -> None:
+    house = House(room=1)
+    with talking(house) as lost:
+        asked = house.stages.last("thinker")
+        with house.open(lost.resume) as again:
+            assert lost.session.state is State.CLOSED
+            assert asked.is_aborted
+            assert again.session is not lost.session
+            assert [message.text for message in again.session.memory.messages] == ["Hello."]
+            assert (len(house.sessions), house.counted()) == (1, 1)
+            again.session.receive(TypedText("And now?"))
+    assert (len(house.sessions), house.counted()) == (0, 0)
+    assert house.refusal(lost.resume) == "bad_resume"
+    with house.open(again.resume) as third:
+        assert [message.text for message in third.session.memory.messages] == ["Hello. And now?"]
+
+
+async def test_the_end_of_the_first_session_is_told_to_its_client_and_costs_the_second_nothing() -> None:
+    house = House()
+    with contextlib.ExitStack() as second:
+        with talking(house) as lost:
+            again = second.enter_context(house.open(lost.resume))
+            told = [lost.session.next_output() for _ in range(3)]
+            assert [type(output) for output in told[1:]] == [Flush, ReplyDone]
+        assert again.session.state is State.LISTENING
+        assert len(house.sessions) == 1
+
+
+async def test_more_than_the_limit_are_refused_and_a_place_is_free_again_after_each_end() -> None:
+    house = House(room=2)
+    token = house.visit(question="Hello.")
+    with house.open(), house.open():
+        assert house.counted() == 2
+        assert house.refusal() == house.refusal(token) == "too_many_sessions"
+    with house.open(token) as again:  # a refusal for want of room has not spent it
+        assert again.session.memory.messages
+
+
+async def test_a_caller_is_refused_by_name_until_all_stages_are_ready() -> None:
+    house = House()
+    with talking(house) as admitted:
+        house.stages.state = "starting"
+        assert house.refusal() == house.refusal(admitted.resume) == "not_ready"
+        assert admitted.session.state is State.THINKING  # who is in stays
+
+
+async def test_a_token_of_nobodys_ends_nobodys_session() -> None:
+    house = House()
+    with talking(house) as admitted:
+        assert house.refusal("x") == "bad_resume"
+        assert admitted.session.state is State.THINKING
+        assert len(house.sessions) == 1
