@@ -178,8 +178,19 @@ def test_another_rate_is_refused_with_found_and_expected(query: str) -> None:
             },
         ),
         (
-            events.Timing("r1", {"asr": 1.5}, {"completion_tokens": 3.0}, 2),
-            {"type": "timing", "reply": "r1", "ms": {"asr": 1.5}, "tokens": {"completion_tokens": 3.0}, "underruns": 2},
+            events.Timing("r1", {"asr": 1.5}, {"completion_tokens": 3.0}, 2, 1.2),
+            {
+                "type": "timing",
+                "reply": "r1",
+                "ms": {"asr": 1.5},
+                "tokens": {"completion_tokens": 3.0},
+                "underruns": 2,
+                "models_ms": 1.2,
+            },
+        ),
+        (
+            events.Timing("r1", {}, {}, 0, None),
+            {"type": "timing", "reply": "r1", "ms": {}, "tokens": {}, "underruns": 0, "models_ms": None},
         ),
         (events.SessionError("bad_event", "no"), {"type": "error", "code": "bad_event", "message": "no"}),
     ],

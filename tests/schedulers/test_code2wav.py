@@ -1,6 +1,7 @@
 """Code2WavScheduler: streamed equals offline whatever the cuts and the company; nothing is left of a reply."""
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -136,7 +137,7 @@ def test_streamed_equals_offline_for_every_cut_and_any_company(
         found = sound_of(came, request_id)
         assert len(found) == len(expected) * FRAME
         assert_allclose(found, offline(expected), atol=1e-6)
-        assert [m for m in came if m.request_id == request_id][-1] == Finished(request_id)
+        assert isinstance([m for m in came if m.request_id == request_id][-1], Finished)
     assert held(scheduler) == IDLE
 
 
@@ -151,7 +152,7 @@ def test_chunks_may_come_before_the_payload_and_done_too() -> None:
     scheduler.inbox.fulfil(NewRequest("a", "reply"))
     came = drain(scheduler)
     assert_allclose(sound_of(came, "a"), offline(codes), atol=1e-6)
-    assert came[-1] == Finished("a")
+    assert isinstance(came[-1], Finished)
 
 
 def test_a_payload_that_cannot_be_made_fails_the_request_and_drops_what_came_early() -> None:
@@ -408,6 +409,66 @@ def test_a_talker_a_little_more_than_twice_real_time_never_runs_dry() -> None:
         sound += sum(len(message.item[1]) for message in came if isinstance(message, Chunk))
         if begun is None and sound:
             begun = now
+
+
+class Timed(TinyVocoder):
+    """Keeps how long each decode took."""
+
+    def __init__(self) -> None:
+        self.ms: list[float] = []
+
+    def decode(self, state: State, codes: NDArray[np.int64], mask: Rows) -> Samples:
+        began_s = time.perf_counter()
+        sound = super().decode(state, codes, mask)
+        self.ms.append((time.perf_counter() - began_s) * 1000)
+        return sound
+
+
+def whole(scheduler: Scheduler, *pieces: Codes) -> Finished[Sound]:
+    """A reply whose codes come so, each piece when the one before has been dealt with; its end."""
+    scheduler.inbox.put(NewRequest("a", "reply"))
+    for piece in pieces:
+        scheduler.inbox.put(StreamChunk("a", piece))
+        drain(scheduler)
+    scheduler.inbox.put(StreamDone("a"))
+    [end] = [message for message in drain(scheduler) if not isinstance(message, Chunk)]
+    assert isinstance(end, Finished)
+    return end
+
+
+@pytest.mark.parametrize("frames", [1, 2, 20])
+def test_a_reply_tells_the_frames_of_its_first_sound_and_the_time_of_its_decode(frames: int) -> None:
+    """However the frames come: it is the talker's steps that count."""
+    vocoder = Timed()
+    began_s = time.perf_counter()
+    end = whole(build(vocoder, ramp=(3, 2)), *np.split(random_codes(1, 20), range(frames, 20, frames)))
+    whole_ms = (time.perf_counter() - began_s) * 1000
+    assert end.metrics["first_items"] == 3
+    assert vocoder.ms[0] <= end.metrics["first_compute_ms"] <= whole_ms - sum(vocoder.ms[1:])
+
+
+def test_a_reply_that_is_shorter_than_its_first_step_tells_the_frames_that_it_had() -> None:
+    assert whole(build(ramp=(8,)), random_codes(1, 5)).metrics["first_items"] == 5
+
+
+class Late(TinyVocoder):
+    """Whose sound lags behind by a frame and a bit."""
+
+    delay_samples = FRAME + DELAY
+
+    def flush(self, state: State, mask: Rows) -> Samples:
+        return np.zeros((len(mask), self.delay_samples), np.float32)
+
+
+def test_decodes_that_lie_before_the_beginning_of_the_sound_count_for_the_first_one() -> None:
+    vocoder = Late()
+    assert whole(build(vocoder, ramp=(1,)), random_codes(1, 9)).metrics["first_items"] == 2
+    assert whole(build(vocoder, ramp=(1,)), random_codes(1, 1)).metrics["first_items"] == 1  # it came with the flush
+
+
+def test_a_reply_without_sound_tells_nothing() -> None:
+    end = whole(build(Late()))
+    assert end.metrics == {}
 
 
 def test_a_reply_that_cannot_be_opened_fails_alone() -> None:

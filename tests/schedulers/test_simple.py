@@ -1,8 +1,9 @@
 """SimpleScheduler: every request ends exactly once, fails alone, and leaves nothing behind."""
 
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 
 import pytest
@@ -78,6 +79,12 @@ def outputs(scheduler: Scheduler) -> list[Outbound[str]]:
     return messages
 
 
+def ends_metrics(scheduler: Scheduler) -> dict[str, Mapping[str, float]]:
+    """What has finished since the last call, and its metrics."""
+    came = [scheduler.outbox.take(0) for _ in range(len(scheduler.outbox))]
+    return {message.request_id: message.metrics for message in came if isinstance(message, Finished)}
+
+
 def run(scheduler: Scheduler, *messages: NewRequest[str] | StreamChunk[str] | StreamDone) -> list[Outbound[str]]:
     """Put everything, do one round, and give what came out."""
     for message in messages:
@@ -96,15 +103,14 @@ def ledger(scheduler: Scheduler) -> dict[str, int]:
 # One-shot
 
 
-def test_what_was_computed_in_a_batch_tells_its_size_and_what_was_alone_tells_nothing() -> None:
+def test_what_was_computed_in_a_batch_tells_its_size_and_what_was_alone_does_not() -> None:
     scheduler = batched(lambda batch: list(batch))
     for name in "ab":
         scheduler.inbox.put(NewRequest(name, name))
     scheduler.step()
     scheduler.inbox.put(NewRequest("c", "c"))
     scheduler.step()
-    finished = [message for message in (scheduler.outbox.take(0) for _ in range(3)) if isinstance(message, Finished)]
-    assert [dict(message.metrics) for message in finished] == [{"batch": 2}, {"batch": 2}, {}]
+    assert [metrics.get("batch") for metrics in ends_metrics(scheduler).values()] == [2, 2, None]
 
 
 def test_a_request_gives_the_result_of_its_payload() -> None:
@@ -298,6 +304,105 @@ def test_an_error_in_a_stream_fails_only_its_request(
         Finished("good"),
     ]
     assert ledger(scheduler) == IDLE
+
+
+# What the model computed
+
+
+class Laps:
+    """Stands in the model's place and keeps how long each of its computations took."""
+
+    def __init__(self) -> None:
+        self.ms: list[float] = []
+
+    def __call__(self, payload: str) -> str:
+        began_s = time.perf_counter()
+        found = sorted(range(20_000), key=lambda number: -number)
+        self.ms.append((time.perf_counter() - began_s) * 1000)
+        return f"{payload}{len(found)}"
+
+
+def whole_ms(act: Callable[[], object]) -> float:
+    began_s = time.perf_counter()
+    act()
+    return (time.perf_counter() - began_s) * 1000
+
+
+def test_a_request_of_one_payload_tells_the_time_of_its_computation() -> None:
+    model = Laps()
+    scheduler: Scheduler = SimpleScheduler(OneShot(model))
+    scheduler.inbox.put(NewRequest("a", "x"))
+    whole = whole_ms(scheduler.step)
+    [metrics] = ends_metrics(scheduler).values()
+    assert metrics["first_items"] == 1
+    assert model.ms[0] <= metrics["first_compute_ms"] <= whole
+
+
+def test_a_row_of_a_batch_tells_the_time_until_it_was_out() -> None:
+    model = Laps()
+    scheduler = batched(lambda batch: map(model, batch))
+    for name in "abc":
+        scheduler.inbox.put(NewRequest(name, name))
+    whole = whole_ms(scheduler.step)
+    ms = [metrics["first_compute_ms"] for metrics in ends_metrics(scheduler).values()]
+    assert all(sum(model.ms[: at + 1]) <= ms[at] for at in range(3))
+    assert ms == sorted(ms)
+    assert ms[-1] <= whole
+
+
+class Clauses:
+    """Gives something when it has taken as many items as its opening says, or at its end; then with every item."""
+
+    ended = False
+
+    def __init__(self, opening: str, model: Callable[[str], str]) -> None:
+        self._wanted = int(opening)
+        self._model = model
+
+    def push(self, item: str) -> Iterator[str]:
+        made = self._model(item)
+        self._wanted -= 1
+        if self._wanted <= 0:
+            yield made
+            self._model(item)
+
+    def close(self) -> Iterable[str]:
+        return [self._model("end")] if self._wanted > 0 else []
+
+
+@pytest.mark.parametrize(("wanted", "first_items"), [(1, 1), (3, 3), (5, 5), (6, 6)])  # the last: by the end of five
+def test_a_stream_tells_how_many_items_it_first_gave_something_for_and_the_time_that_these_took(
+    wanted: int, first_items: int
+) -> None:
+    model = Laps()
+    scheduler: Scheduler = SimpleScheduler(Streamed(lambda opening: Clauses(opening, model)))
+    scheduler.inbox.put(NewRequest("a", str(wanted)))
+    for _ in range(5):
+        scheduler.inbox.put(StreamChunk("a", "x"))
+    scheduler.inbox.put(StreamDone("a"))
+    whole = whole_ms(scheduler.step)
+    [metrics] = ends_metrics(scheduler).values()
+    assert metrics["first_items"] == first_items
+    first_ms, later_ms = sum(model.ms[:first_items]), sum(model.ms[first_items:])
+    assert first_ms <= metrics["first_compute_ms"] <= whole - later_ms
+
+
+def test_a_stream_that_gave_nothing_tells_nothing() -> None:
+    scheduler: Scheduler = SimpleScheduler(Streamed(lambda opening: Silent()))
+    for message in (NewRequest("a", ""), StreamChunk("a", "x"), StreamDone("a")):
+        scheduler.inbox.put(message)
+    scheduler.step()
+    assert ends_metrics(scheduler) == {"a": {}}
+
+
+class Silent:
+    ended = False
+
+    def push(self, item: str) -> Iterable[str]:
+        return ()
+
+    def close(self) -> Iterable[str]:
+        return ()
 
 
 # Laws

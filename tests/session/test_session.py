@@ -212,6 +212,66 @@ def test_timing_comes_before_reply_done_and_has_the_stages_in_order() -> None:
     assert call.done == [(done, timing)]
 
 
+TOLD: dict[str, dict[str, float]] = {
+    "asr": {"first_items": 1, "first_compute_ms": 90},
+    "thinker": {"completion_tokens": 12, "first_compute_ms": 150, "compute_6_ms": 400},
+    "text": {"first_items": 6, "first_compute_ms": 1},
+    "talker": {"prompt_tokens": 1, "first_compute_ms": 20, "compute_4_ms": 65},
+    "code2wav": {"first_items": 4, "first_compute_ms": 10},
+    "speech": {"first_items": 1, "first_compute_ms": 300},
+}
+
+
+def answered_by(*stages: str, without: str = "", cut: bool = False) -> Timing:
+    """The timing of a spoken turn whose stages told TOLD at their end; one of them did not end if the reply was cut."""
+    call = Call(turn(draft=False))
+    asr = call.speak()
+    asr.mark("asr")
+    asr.marks.metrics["asr"] = TOLD["asr"]
+    asr.finish(Transcript("hello"))
+    thinker = call.stages.last("thinker")
+    for stage in stages:
+        thinker.mark(stage)
+        if stage != without:
+            thinker.marks.metrics[stage] = TOLD[stage]
+    thinker.bring(spoken("Hi.", 40))
+    call.outputs()
+    if cut:
+        return next(event for event in events(call.send(Interrupt())) if isinstance(event, Timing))
+    thinker.finish()
+    return next(event for event in events(call.listen(0.5)) if isinstance(event, Timing))
+
+
+def test_timing_tells_what_the_models_computed_along_the_chain_until_the_first_sound() -> None:
+    timing = answered_by("thinker", "text", "talker", "code2wav")
+    assert timing.models_ms == 90 + 400 + 1 + 65 + 10
+    assert timing.tokens == {"completion_tokens": 12}
+
+
+def test_what_the_models_computed_is_told_of_any_chain() -> None:
+    assert answered_by("thinker", "text", "speech").models_ms == 90 + 400 + 1 + 300
+    assert answered_by("thinker", "text").models_ms == 90 + 400 + 1
+    assert answered_by("thinker").models_ms == 90 + 150
+    assert answered_by("thinker", "text", "code2wav").models_ms is None  # text does not tell of four results
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("stage", ["thinker", "text", "talker", "code2wav"])
+def test_what_the_models_computed_is_not_known_when_a_stage_has_not_told_it(stage: str, cut: bool) -> None:
+    assert answered_by("thinker", "text", "talker", "code2wav", without=stage, cut=cut).models_ms is None
+
+
+def test_a_typed_question_is_not_recognised_by_a_model() -> None:
+    call = Call()
+    call.send(TypedText("Why?"))
+    thinker = call.stages.last("thinker")
+    thinker.mark("thinker")
+    thinker.marks.metrics["thinker"] = TOLD["thinker"]
+    thinker.bring(spoken("Because.", 200))
+    thinker.finish()
+    assert [event.models_ms for event in events(call.listen(0.5)) if isinstance(event, Timing)] == [150]
+
+
 def test_audio_that_comes_late_is_counted_as_an_underrun() -> None:
     call = Call()
     thinker = call.ask()

@@ -1,6 +1,7 @@
 """ArScheduler on SGLang's real scheduler and real weights."""
 
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,6 +101,19 @@ def test_tokens_come_out_step_by_step(scheduler: Ar, tokenizer: Any) -> None:
         assert len(message.item) == 1
         chunks += 1
     assert chunks == 8
+
+
+def test_the_end_tells_what_the_model_computed_until_each_token(scheduler: Ar) -> None:
+    """All of it lies within what the request took, and nothing is counted twice."""
+    began_s = time.perf_counter()
+    request_id = ask(scheduler, long_prompt(31, 150), tokens=5, stop_ids=())  # three chunks
+    _, end = outcomes(scheduler, [request_id])[request_id]
+    whole_ms = (time.perf_counter() - began_s) * 1000
+    assert isinstance(end, Finished)
+    names = ("first_compute_ms", *(f"compute_{number}_ms" for number in range(2, 6)))
+    told_ms = [0, *(end.metrics[name] for name in names), whole_ms]
+    assert told_ms == sorted(set(told_ms))
+    assert [name for name in end.metrics if name.endswith("_ms")] == list(names)
 
 
 def test_a_prompt_that_was_seen_before_is_taken_from_the_radix_cache(scheduler: Ar) -> None:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from voice_runtime.runner.generate import Generate
 
+TIMED_TOKENS = 32  # of a request; the first sound of a reply waits for fewer
+
 
 @dataclass(slots=True)
 class Request:
@@ -18,6 +20,7 @@ class Request:
 
     key: the engine's own name for it. sampled: tokens drawn so far. made: what the model has made of each, when that
     is more than the token. cached: positions that the radix cache had when it began, None: it has not begun.
+    compute_s: seconds of the steps that it took part in. drawn_s: what they were when each of `sampled` was drawn.
     """
 
     key: str
@@ -26,6 +29,18 @@ class Request:
     sampled: list[int] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
     cached: int | None = None
+    compute_s: float = 0.0
+    drawn_s: list[float] = field(default_factory=list)
+
+    def draw(self, token: int) -> None:
+        """Its next token, drawn in a step that `compute_s` has."""
+        self.sampled.append(token)
+        self.drawn_s.append(self.compute_s)
+
+    def compute_ms(self) -> dict[str, float]:
+        """`first_compute_ms` until its first token, `compute_N_ms` until its N-th."""
+        names = ("first_compute_ms", *(f"compute_{number}_ms" for number in range(2, TIMED_TOKENS + 1)))
+        return {name: seconds * 1000 for name, seconds in zip(names, self.drawn_s, strict=False)}
 
     @property
     def known(self) -> int:

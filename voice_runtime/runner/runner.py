@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,7 @@ class ModelRunner:
 
     def run(self, batch: Batch) -> torch.Tensor:
         """The next token of each row: int64, shape (rows,)."""
+        began_s = time.perf_counter()
         if batch.is_prefill:
             hooks = self.before_prefill, self.custom_prefill_forward, self.post_prefill
         else:
@@ -93,11 +95,14 @@ class ModelRunner:
         ids = post(batch, logits)
         if ids is None:
             ids = self.sample(batch, logits)
-        for row, token in zip(batch.rows, ids.tolist(), strict=True):
+        tokens = ids.tolist()
+        took_s = time.perf_counter() - began_s
+        for row, token in zip(batch.rows, tokens, strict=True):
+            row.request.compute_s += took_s
             if row.request.cached is None:
                 row.request.cached = row.start
             if row.draws:
-                row.request.sampled.append(token)
+                row.request.draw(token)
         return ids
 
     def sample(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor:

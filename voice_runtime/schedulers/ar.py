@@ -1,8 +1,7 @@
 """ArScheduler: autoregressive computation. Feeds an engine from the inbox and steps it while it has work."""
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, assert_never
 
@@ -82,11 +81,18 @@ class WholePrompt(Generic[G, R]):
 
 @dataclass(slots=True)
 class _Request(Generic[P, G, R]):
-    """generating: the engine has a generation of it. metrics: of all of them."""
+    """generating: the engine has a generation of it. metrics: counts of all of them, and the first one's times."""
 
     generations: Generations[P, G, R]
     generating: bool = False
-    metrics: Counter[str] = field(default_factory=Counter)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def note(self, metrics: Mapping[str, float]) -> None:
+        """One more generation has ended."""
+        is_first = not self.metrics
+        for name, value in metrics.items():
+            if is_first or not name.endswith("_ms"):
+                self.metrics[name] = self.metrics.get(name, 0) + value
 
 
 class ArScheduler(Generic[P, G, R]):
@@ -178,7 +184,7 @@ class ArScheduler(Generic[P, G, R]):
             self._engine.add(request_id, generate)
             request.generating = True
         elif request.generations.closed:
-            self._end(Finished(request_id, metrics=dict(request.metrics)))
+            self._end(Finished(request_id, metrics=request.metrics))
 
     def _abort(self, request_id: str) -> None:
         """The request ends once the engine has given back what it held."""
@@ -210,7 +216,7 @@ class ArScheduler(Generic[P, G, R]):
     def _take(self, request_id: str, request: _Request[P, G, R], tokens: Tokens, ended: bool) -> None:
         if ended:
             request.generating = False
-            request.metrics.update(tokens.metrics)
+            request.note(tokens.metrics)
         if tokens.items:
             self.outbox.put(Chunk(request_id, request.generations.result(tokens.items)))
 

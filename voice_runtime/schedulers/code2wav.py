@@ -1,6 +1,7 @@
 """Code2WavScheduler: streaming, stateful computation. Codec codes become sound, many replies in one batch."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, assert_never
@@ -112,6 +113,7 @@ class _Speaking(Generic[P, R]):
     slot: its row of the state. pending: frames that came and are not decoded yet, shape (frames, books).
     chunk: decodes begun so far. wanted: frames that its present decode still lacks. offset: samples decoded so far,
         counted from before the vocoder's delay: the causal offset. done: no more items will come.
+    first_frames, compute_s: decoded, and spent on it, until its first sound; has_sounded: it was.
     """
 
     reply: Reply[P, R]
@@ -121,11 +123,26 @@ class _Speaking(Generic[P, R]):
     offset: int
     chunk: int = 0
     done: bool = False
+    first_frames: int = 0
+    compute_s: float = 0.0
+    has_sounded: bool = False
 
     def ready_frames(self) -> int:
         """Frames that can be decoded now: the step of the ramp that it is in, or at the end what is left."""
         frames = len(self.pending)
         return min(frames, self.wanted) if self.done or frames >= self.wanted else 0
+
+    def note(self, frames: int, seconds: float) -> None:
+        """What the model has computed for it."""
+        if not self.has_sounded:
+            self.first_frames += frames
+            self.compute_s += seconds
+
+    def metrics(self) -> dict[str, float]:
+        """`first_items`: frames that its first sound took, since they come one by one."""
+        if not self.has_sounded:
+            return {}
+        return {"first_items": self.first_frames, "first_compute_ms": self.compute_s * 1000}
 
 
 class Code2WavScheduler(Generic[P, R]):
@@ -245,7 +262,7 @@ class Code2WavScheduler(Generic[P, R]):
         for speaking in batch.values():
             codes[speaking.slot] = speaking.pending[:frames]
             speaking.pending = speaking.pending[frames:]
-        sound = self._compute(batch, lambda mask: self._vocoder.decode(self._state, codes, mask))
+        sound = self._compute(batch, frames, lambda mask: self._vocoder.decode(self._state, codes, mask))
         if sound is None:
             return
         for request_id, speaking in batch.items():
@@ -253,15 +270,22 @@ class Code2WavScheduler(Generic[P, R]):
             self._emit(request_id, speaking, sound[speaking.slot])
         self._finish_if_spoken(batch)
 
-    def _compute(self, batch: dict[str, _Speaking[P, R]], model: Callable[[Rows], Samples]) -> Samples | None:
+    def _compute(
+        self, batch: dict[str, _Speaking[P, R]], frames: int, model: Callable[[Rows], Samples]
+    ) -> Samples | None:
         """What the model makes of the batch's rows; None when it cannot, which fails these requests alone."""
+        began_s = time.perf_counter()
         try:
-            return model(self._mask(batch.values()))
+            sound = model(self._mask(batch.values()))
         except Exception as error:
             logger.exception("a batch of %s cannot be computed", len(batch))
             for request_id in batch:
                 self._end(Failed(request_id, describe(error)))
             return None
+        took_s = time.perf_counter() - began_s
+        for speaking in batch.values():
+            speaking.note(frames, took_s)
+        return sound
 
     def _advance(self, speaking: _Speaking[P, R], frames: int) -> None:
         speaking.wanted -= frames
@@ -275,6 +299,7 @@ class Code2WavScheduler(Generic[P, R]):
         speaking.offset += len(samples)
         heard = samples[max(0, -start) :]
         if len(heard):
+            speaking.has_sounded = True
             self._guard(
                 request_id, lambda: self.outbox.put(Chunk(request_id, speaking.reply.sound(heard, max(0, start))))
             )
@@ -288,13 +313,13 @@ class Code2WavScheduler(Generic[P, R]):
         }
         if not spoken:
             return
-        tails = self._compute(spoken, lambda mask: self._vocoder.flush(self._state, mask))
+        tails = self._compute(spoken, 0, lambda mask: self._vocoder.flush(self._state, mask))
         if tails is None:
             return
         for request_id, speaking in spoken.items():
             self._emit(request_id, speaking, tails[speaking.slot])
             if request_id in self._speaking:
-                self._end(Finished(request_id))
+                self._end(Finished(request_id, metrics=speaking.metrics()))
 
     def _mask(self, speaking: Iterable[_Speaking[P, R]]) -> Rows:
         mask = np.zeros(self._settings.slots, np.bool_)

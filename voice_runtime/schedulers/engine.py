@@ -15,7 +15,9 @@ class Tokens:
         A stop token is not among them.
     finish_reason: None while the generation goes on, else "stop", "length", "abort" (as was asked) or "error".
     error: what went wrong, with "error".
-    metrics: counts that are known at the end (prompt_tokens, cached_tokens, completion_tokens, retractions).
+    metrics: what is known at the end: counts (prompt_tokens, cached_tokens, completion_tokens, retractions) and the
+        model's own computing, without what is around it: the steps that the request took part in until its first item
+        (`first_compute_ms`) and until its N-th (`compute_N_ms`), as far as that is of interest.
     """
 
     request_id: str

@@ -1,4 +1,8 @@
-"""SimpleScheduler: one-shot computation. Inbox, function, outbox; optionally in small batches behind a gate."""
+"""SimpleScheduler: one-shot computation. Inbox, function, outbox; optionally in small batches behind a gate.
+
+The metrics of an end say what the model computed until the request first gave something: `first_compute_ms`, and
+`first_items`, how many items that took.
+"""
 
 import time
 from collections import deque
@@ -74,6 +78,40 @@ class Streamed(Generic[P, R]):
     open_fn: Callable[[Any], ItemStream[P, R]]
 
 
+@dataclass(slots=True)
+class _Open(Generic[P, R]):
+    """A streamed request. items, compute_s: taken, and spent on them, until it first gave something.
+
+    Its end counts as an item, when that is what it took.
+    """
+
+    stream: ItemStream[P, R]
+    items: int = 0
+    compute_s: float = 0.0
+    has_given: bool = False
+
+    def results(self, compute: Callable[[ItemStream[P, R]], Iterable[R]]) -> Iterator[R]:
+        """What an item brings, as it comes."""
+        began_s = time.perf_counter()
+        self.items += not self.has_given
+        for result in compute(self.stream):
+            self._note(began_s)
+            self.has_given = True
+            yield result
+        self._note(began_s)
+
+    def metrics(self) -> dict[str, float]:
+        return _metrics(self.items, self.compute_s) if self.has_given else {}
+
+    def _note(self, began_s: float) -> None:
+        if not self.has_given:
+            self.compute_s += time.perf_counter() - began_s
+
+
+def _metrics(items: int, compute_s: float) -> dict[str, float]:
+    return {"first_items": items, "first_compute_ms": compute_s * 1000}
+
+
 @dataclass(frozen=True, slots=True)
 class _Broken:
     """Why a batch gives no more results."""
@@ -104,7 +142,7 @@ class SimpleScheduler(Generic[P, R]):
         self._work = work
         self._clock = clock
         self._waiting: deque[_Waiting[P]] = deque()
-        self._streams: dict[str, ItemStream[P, R]] = {}
+        self._streams: dict[str, _Open[P, R]] = {}
         self._loop = Loop("simple-scheduler", (self.inbox, self.outbox), self.step, self._end)
 
     def start(self) -> None:
@@ -152,7 +190,7 @@ class SimpleScheduler(Generic[P, R]):
             self._waiting.append(_Waiting(request_id, payload, arrived_s))
             return
         try:
-            self._streams[request_id] = self._work.open_fn(payload)
+            self._streams[request_id] = _Open(self._work.open_fn(payload))
         except Exception as error:
             self._end(Failed(request_id, describe(error)))
 
@@ -161,17 +199,17 @@ class SimpleScheduler(Generic[P, R]):
         try:
             if isinstance(self._work, OneShot):
                 raise RequestError("an item or its end came, expected a request of one payload")
-            stream = self._streams[request_id]
-            for result in results(stream):
+            request = self._streams[request_id]
+            for result in request.results(results):
                 self.outbox.put(Chunk(request_id, result))
-            return stream.ended
+            return request.stream.ended
         except Exception as error:
             self._end(Failed(request_id, describe(error)))
             return None
 
     def _finish(self, request_id: str) -> None:
         if self._emit(request_id, lambda stream: stream.close()) is not None:
-            self._end(Finished(request_id))
+            self._end(Finished(request_id, metrics=self._streams[request_id].metrics()))
 
     def _hold_s(self) -> float:
         if not self._waiting or not isinstance(self._work, OneShot) or self._work.batch_compute_fn is None:
@@ -186,14 +224,16 @@ class SimpleScheduler(Generic[P, R]):
         assert isinstance(self._work, OneShot)
         size = self._work.gate.target if self._work.batch_compute_fn is not None else 1
         batch = [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
-        metrics = {"batch": len(batch)} if len(batch) > 1 else {}
+        sizes = {"batch": len(batch)} if len(batch) > 1 else {}
         todo = deque(batch)
+        began_s = time.perf_counter()
         for result in self._guarded([request.payload for request in batch]):
             if isinstance(result, _Broken):
                 for request in todo:
                     self._end(Failed(request.request_id, result.error))
                 return
             request_id = todo.popleft().request_id
+            metrics = {**sizes, **_metrics(1, time.perf_counter() - began_s)}
             self._end(
                 Failed(request_id, describe(result))
                 if isinstance(result, Exception)

@@ -119,12 +119,15 @@ class Timing:
 
     ms: milliseconds by stage, in order, from the end of the caller's speech to the first audio; their sum is "total".
     tokens: the thinker's counts, once it has finished. underruns: how often the audio came later than it was due.
+    models_ms: what the models computed for the first audio, after the end of the caller's speech and one after another;
+        None when a stage has not told it, as one that had not finished when the reply was cut.
     """
 
     reply: str
     ms: dict[str, float]
     tokens: dict[str, float]
     underruns: int
+    models_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What the recogniser is asked in a session: one piece of sound at a time, of which only the last counts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voice_runtime.pipeline.runtime import Result
 from voice_runtime.schedulers.messages import Finished
@@ -69,7 +69,8 @@ class Recognition:
                 words.text, words.error = "", str(getattr(result, "error", result))
             self.then(words)
 
-        self._pipeline.submit(self._stage, words.request_id, Utterance(pcm), recognised)
+        marks = self._pipeline.submit(self._stage, words.request_id, Utterance(pcm), recognised)
+        words.spent = replace(spent, marks=marks)
 
     def covers(self, voiced_ms: int) -> bool:
         """All voice so far is in the present words."""

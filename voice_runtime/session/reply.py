@@ -1,6 +1,8 @@
 """One reply: made by the pipeline, turned into the client's rate, played, and timed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from voice_runtime.audio.pcm import to_pcm, to_samples
 from voice_runtime.audio.resample import Resampler
@@ -12,10 +14,14 @@ from voice_runtime.stages.payloads import SpokenClause
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Where a turn's time went, by stage in milliseconds, from `since_s` on: the end of the caller's voice."""
+    """Where a turn's time went, by stage in milliseconds, from `since_s` on: the end of the caller's voice.
+
+    marks: of the request that recognised it.
+    """
 
     since_s: float
     ms: dict[str, float] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
 
 
 @dataclass(slots=True)
@@ -72,7 +78,10 @@ class Reply:
         """Where its time went; None when none of its sound was sent. thinker: whose token counts are told."""
         if not self._spent_ms:
             return None
-        return Timing(self.id, self._spent_ms, dict(self.marks.metrics.get(thinker, {})), self.playout.underruns)
+        counted = self.marks.metrics.get(thinker, {})
+        tokens = {name: count for name, count in counted.items() if not name.endswith("_ms")}
+        models_ms = computed_ms((self.before.marks, self.marks))
+        return Timing(self.id, self._spent_ms, tokens, self.playout.underruns, models_ms)
 
     def _measure(self, now_s: float) -> dict[str, float]:
         """Milliseconds from the end of the caller's speech to the first frame, by stage.
@@ -88,3 +97,20 @@ class Reply:
         spent["confirming"] = total_ms - sending_ms - sum(spent.values())
         spent |= {"sending": sending_ms, "total": total_ms}
         return {name: round(ms, 1) for name, ms in spent.items()}
+
+
+def computed_ms(requests: Iterable[Marks]) -> float | None:
+    """Milliseconds that the models of these requests, one after another, computed until the last one's first result.
+
+    A stage waits for as many results of the one before as its own first result takes. None: a stage has not told what
+    it computed for so many.
+    """
+    chain = [marks.metrics.get(stage, {}) for marks in requests for stage in marks.first_s]
+    total_ms = 0.0
+    for stage, following in pairwise([*chain, {}]):
+        items = int(following.get("first_items", 1))
+        ms = stage.get("first_compute_ms" if items == 1 else f"compute_{items}_ms")
+        if ms is None:
+            return None
+        total_ms += ms
+    return round(total_ms, 1) if chain else None

@@ -224,6 +224,7 @@ class SglangEngine:
             "cached_tokens": request.cached or 0,
             "completion_tokens": live.taken,
             **output.metrics,
+            **request.compute_ms(),
         }
         return Tokens(live.request_id, items, output.finish_reason, metrics=metrics)
 

@@ -1,6 +1,7 @@
 """ArScheduler under the laws of every scheduler, on SGLang's real scheduler and a tiny Llama."""
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -100,19 +101,28 @@ def test_law(scheduler: AnyScheduler, prefix: str, law: Any) -> None:
 
 
 def test_the_answers_of_a_streamed_request_come_in_turn_and_then_it_ends(scheduler: AnyScheduler, prefix: str) -> None:
-    """Each as long as was asked; between the answers and while no item has come, nothing is generated."""
+    """Each as long as was asked; between the answers and while no item has come, nothing is generated.
+
+    Counts at the end are those of all the answers; the model's times are not.
+    """
+    whole_ms: list[float] = []
+    began_s = time.perf_counter()
     heard = Heard(scheduler)
     scheduler.inbox.put(NewRequest(prefix, "talk"))
     for number in (3, 4):
         scheduler.inbox.put(StreamChunk(prefix, prompt(number)))
         for _ in range(prompt(number).max_new_tokens):
             assert isinstance(heard.take(), Chunk)
+        whole_ms.append((time.perf_counter() - began_s) * 1000)
     assert heard.ledger()["generations"] == 0
     scheduler.inbox.put(StreamDone(prefix))
     end = heard.take()
     assert isinstance(end, Finished)
     assert end.metrics["completion_tokens"] == sum(prompt(number).max_new_tokens for number in (3, 4))
     assert end.metrics["prompt_tokens"] == sum(len(prompt(number).ids) for number in (3, 4))
+    assert prompt(3).max_new_tokens == 4
+    assert 0 < end.metrics["first_compute_ms"] < end.metrics["compute_4_ms"] < whole_ms[0]
+    assert "compute_5_ms" not in end.metrics, "the times are not the first answer's"
 
 
 def race(scheduler: AnyScheduler, prefix: str, rounds: int) -> Counter[str]:
