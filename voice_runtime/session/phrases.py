@@ -36,7 +36,8 @@ _REPEAT = re.compile(
 
 def plain(text: str) -> list[str]:
     """The words in small letters, without punctuation; a hyphen parts two words."""
-    return re.sub(r"[^\w\s']", " ", text.lower().replace("\u2019", "'")).split()
+    letters = re.sub(r"[^\w\s']", " ", text.lower().replace("\u2019", "'"))
+    return [word for word in letters.split() if any(letter.isalnum() for letter in word)]
 
 
 def without_backchannels(text: str, backchannels: Sequence[str]) -> list[str]:
