@@ -25,10 +25,12 @@ from training.synthesise import Utterance, utterance
 from training.teacher import HEAD, Teacher
 from training.text import held_out
 from voice_runtime import assets
+from voice_runtime.cli import default_pipeline
 from voice_runtime.models.code2wav import RATE_HZ, Code2Wav, offline
 from voice_runtime.models.moonshine import Moonshine
 from voice_runtime.models.talker import Reader, Talker, generate, no_history
-from voice_runtime.stages.text import ClauseCutter, TextSettings
+from voice_runtime.pipeline.config import load
+from voice_runtime.stages.text import ClauseCutter
 
 Sound = NDArray[np.float32]
 REPLIES = 20
@@ -96,7 +98,7 @@ class Voices:
 
 def clauses(text: str) -> list[tuple[str, bool]]:
     """Pieces of a reply as the default pipeline cuts it, and whether each is the last."""
-    cutter = ClauseCutter(TextSettings(worker="voice"))
+    cutter = ClauseCutter(load(default_pipeline()).text_settings)  # as the program speaks
     pieces = [*cutter.push(text), *cutter.close()]
     return [(piece, index == len(pieces) - 1) for index, piece in enumerate(pieces)]
 
