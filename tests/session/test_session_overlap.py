@@ -332,6 +332,16 @@ def test_each_hold_has_its_own_end() -> None:
     assert Resume("r1") in call.listen(0.1)
 
 
+def test_the_end_of_a_hold_that_is_over_wakes_nobody() -> None:
+    call = Call(turn(interrupt_ms=500))
+    call.answered(TEXT, MS)
+    call.hear("VV....")
+    call.stages.last("asr").finish(Transcript("mm-hm"))
+    call.listen(1.0)
+    assert call.state() is State.SPEAKING
+    assert call.session.wait_s() > 0
+
+
 def test_a_hold_does_not_end_while_the_caller_speaks() -> None:
     call = Call(turn(interrupt_ms=1_000))
     call.answered(TEXT, MS)
