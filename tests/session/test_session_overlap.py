@@ -562,3 +562,13 @@ def test_whatever_is_coughed_over_a_reply_all_of_its_sound_comes_out_once_and_in
     assert audio(told) == whole
     assert ReplyDone("r1", "completed", " ".join(["One two."] * len(pieces))) in told
     assert not {SpeechStarted, Flush} & set(kinds(told))
+
+
+def test_a_caller_who_speaks_on_with_short_gaps_is_not_taken_for_silent() -> None:
+    call, told = answering()
+    for frames in ("V" * 10, ".") * 16:
+        told += call.hear(frames)
+        for asked in call.stages.live() if frames != "." else []:
+            if asked.stage == "asr":
+                asked.finish(Transcript("I do not want that", 0.55, 0.3))
+    assert Resume not in kinds(told)
