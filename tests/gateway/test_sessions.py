@@ -1,5 +1,6 @@
 """Who is let in, and what stays of a session for the next one. The stages are played by the test."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
@@ -21,7 +22,6 @@ from voice_runtime.session.turn import State
 from voice_runtime.stages.payloads import Prompt
 
 RATE_HZ = 16_000
-SETTINGS = SessionSettings(recognise="asr", reply="thinker", speak="speech")
 
 
 class Deaf:
@@ -126,6 +126,17 @@ async def test_settings_that_were_made_are_kept_even_if_nothing_was_said() -> No
 async def test_with_no_time_to_wait_nothing_is_kept() -> None:
     house = House(resume_s=0.0)
     assert house.refusal(house.visit(question="Hello.")) == "bad_resume"
+
+
+async def test_what_nobody_comes_back_for_is_forgotten_without_anybody_asking() -> None:
+    house = House(resume_s=0.02)
+    house.visit(question="Hello.")
+    kept = house.sessions._parked._parked
+    assert len(kept) == 1
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(house.resume_s, over.set)
+    await over.wait()
+    assert not kept
 
 
 async def test_a_caller_who_is_back_before_its_loss_was_noticed_takes_the_place_of_its_first_session() -> None:

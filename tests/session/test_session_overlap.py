@@ -332,6 +332,16 @@ def test_each_hold_has_its_own_end() -> None:
     assert Resume("r1") in call.listen(0.1)
 
 
+def test_the_end_of_a_hold_that_is_over_wakes_nobody() -> None:
+    call = Call(turn(interrupt_ms=500))
+    call.answered(TEXT, MS)
+    call.hear("VV....")
+    call.stages.last("asr").finish(Transcript("mm-hm"))
+    call.listen(1.0)
+    assert call.state() is State.SPEAKING
+    assert call.session.wait_s() > 0
+
+
 def test_a_hold_does_not_end_while_the_caller_speaks() -> None:
     call = Call(turn(interrupt_ms=1_000))
     call.answered(TEXT, MS)
@@ -552,3 +562,13 @@ def test_whatever_is_coughed_over_a_reply_all_of_its_sound_comes_out_once_and_in
     assert audio(told) == whole
     assert ReplyDone("r1", "completed", " ".join(["One two."] * len(pieces))) in told
     assert not {SpeechStarted, Flush} & set(kinds(told))
+
+
+def test_a_caller_who_speaks_on_with_short_gaps_is_not_taken_for_silent() -> None:
+    call, told = answering()
+    for frames in ("V" * 10, ".") * 16:
+        told += call.hear(frames)
+        for asked in call.stages.live() if frames != "." else []:
+            if asked.stage == "asr":
+                asked.finish(Transcript("I do not want that", 0.55, 0.3))
+    assert Resume not in kinds(told)

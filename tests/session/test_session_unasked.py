@@ -246,11 +246,9 @@ def coughed_over_the_prompt(call: Call) -> None:
 def spoke_for_long_over_the_prompt(call: Call) -> None:
     """It gets the floor, whatever its words are."""
     begun_again(call).bring(spoken("Hello?", 200))
-    call.hear("V" * 160 + ".")
-    assert call.state() is State.MAYBE_DONE
-    call.send(Interrupt())
-    call.hear("." * 24)
+    call.hear("V" * 160 + "." * 25)
     call.stages.last("asr").finish(Transcript(""))
+    assert call.state() is State.LISTENING
 
 
 def begun_again(call: Call) -> Asked:
@@ -692,3 +690,17 @@ def test_without_asking_for_it_nobody_gets_a_timeline_and_it_does_not_grow_for_e
         call.stages.last("thinker").finish()
         assert TurnTimeline not in kinds(call.outputs())
     assert len(call.session.timeline.take().entries) == 1_000
+
+
+def test_a_repetition_that_is_cut_early_leaves_the_whole_answer() -> None:
+    call = Call(GREETING)
+    thinker = call.answered("One two. ", 500)
+    thinker.bring(spoken("Three four.", 500))
+    thinker.finish()
+    call.listen(2.0)
+    call.send(TypedText("Say that again."))
+    call.stages.last("speech").bring(spoken("One two. ", 500))
+    call.listen(0.1)
+    call.send(Interrupt())
+    call.send(TypedText("Say that again."))
+    assert call.stages.last("speech").text == "One two. Three four."

@@ -101,6 +101,7 @@ class Agent:
             self._history.add_caller(caller)
         assert self.settings.speak is not None
         reply = self._new_reply(caller, Spent(self._clock()))
+        reply.is_own = True
         self._begin(reply)
         reply.marks = self._pipeline.say(self.settings.speak, reply.request_id, text, self._listener(reply))
 
@@ -248,7 +249,7 @@ class Agent:
         if done.status == "completed" and (rest := reply.playout.take_rest()):
             self._emit(ReplyText(reply.id, rest))  # words that have no sound
         self._history.add_agent(heard, was_cut=done.status != "completed")
-        if reply.answers:
+        if not reply.is_own:
             self.last_answer = reply.playout.text or self.last_answer
         if (timing := reply.timing(self.settings.reply)) is not None:
             self._emit(timing)

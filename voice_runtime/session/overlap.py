@@ -41,9 +41,12 @@ class Overlap:
         self._since_s = now_s
 
     def due_s(self) -> float:
-        """When a reply that is still held goes on; inf when none is held or the caller speaks."""
+        """When a reply that is still held goes on; inf when none is held or the caller speaks.
+
+        A gap between two words is no silence: only a pause, after which the words are judged.
+        """
         activity = self._hearing.activity
-        is_silent = activity.silence_ms > 0 or not activity.in_turn
+        is_silent = activity.silence_ms >= self._settings.draft_silence_ms or not activity.in_turn
         return self._since_s + self._settings.interrupt_ms / 1000 if self._since_s and is_silent else float("inf")
 
     def check(self, now_s: float) -> None:

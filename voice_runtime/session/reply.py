@@ -45,6 +45,7 @@ class Reply:
     epoch: int = 0
     confirmed_s: float = 0.0
     error: str | None = None
+    is_own: bool = False  # the agent's own words, or a repetition: none of the thinker's
     was_told_to_pause: bool = False
     _resampler: Resampler | None = None
     _spent_ms: dict[str, float] = field(default_factory=dict)
