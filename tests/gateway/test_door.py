@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.support.serving import Served, serving
+from tests.support.serving import Served, running, serving
 from voice_runtime import client
 from voice_runtime.cli import default_pipeline
 
@@ -227,3 +227,11 @@ async def test_a_caller_who_is_back_before_its_loss_was_noticed_goes_on_and_the_
             await lost.socket.wait_closed()
             await answered(caller)
     assert lost.socket.close_code == 1000
+
+
+def test_a_recording_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
+    pipeline = tmp_path / "recorded.toml"
+    pipeline.write_text(default_pipeline().read_text() + '\n[recording]\nfolder = "/proc/nothing"\n')
+    with running("serve", str(pipeline), "--port", "0") as server:
+        assert server.process.wait(60) != 0
+        server.poll(lambda: "recording.folder is /proc/nothing" in "".join(server.log), "the reason is told", 5)

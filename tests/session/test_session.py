@@ -732,3 +732,17 @@ def test_what_still_comes_after_the_goodbye_changes_nothing() -> None:
         call.session.receive(CallerAudio(np.full(512, 0.9, np.float32)))
     assert call.outputs() == []
     assert not call.stages.live()
+
+
+def test_a_typed_question_is_not_cut_by_the_rest_of_the_sentence_that_it_replaces() -> None:
+    call = Call()
+    call.hear("V" * 6)
+    call.send(TypedText("What color is the sky?"))
+    call.hear("V" * 40)
+    assert call.state() is State.THINKING
+    call.stages.last("thinker").bring(spoken("Blue. ", 1_000))
+    call.hear("V" * 5)
+    assert call.state() is State.SPEAKING
+    call.hear("....")
+    call.hear("VVV")
+    assert call.state() is State.HELD

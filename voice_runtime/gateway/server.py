@@ -6,6 +6,7 @@ import logging
 import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from voice_runtime import assets
+from voice_runtime.errors import ConfigError
 from voice_runtime.gateway.app import Gateway
 from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.transports.websocket import MOST_MESSAGE_BYTES
@@ -49,12 +51,14 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
     on_ready: called with the page's address once every stage is warm.
 
     Raises:
-        ConfigError: `options` would open us to everybody, or the sockets' folder is not private.
+        ConfigError: `options` would open us to everybody, the sockets' folder is not private, or recordings cannot be
+            written.
         AssetError: a model file is missing.
         OSError: the port is taken.
     """
     access = Access(options.host, options.token)
     _check_assets(config)
+    _check_recording(config)
     vad = SileroVad(assets.locate("silero-vad"))
     listener = _listen(options.host, options.port)
     port = listener.getsockname()[1]
@@ -92,6 +96,19 @@ def _check_assets(config: PipelineConfig) -> None:
         assets.verify(name)
     if assets.GGUF.name in needed:
         assets.thinker_folder()
+
+
+def _check_recording(config: PipelineConfig) -> None:
+    """A folder that cannot be written is told here, and not by sessions that are said to be kept and are not."""
+    if config.recording is None:
+        return
+    folder = Path(config.recording.folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"recording.folder is {folder}: {error}, expected one that can be written") from error
 
 
 @contextlib.contextmanager

@@ -76,12 +76,12 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     draft: bool = True
     draft_silence_ms: Milliseconds = 96
     pre_roll_ms: Annotated[int, Meta(ge=0, le=900)] = 320
-    longest_turn_s: Annotated[float, Meta(gt=0, le=29)] = 29.0
+    longest_turn_s: Annotated[float, Meta(ge=1, le=29)] = 29.0
     stalled_s: Seconds = 1.0
     hold_ms: Milliseconds = 64
     judge_ms: Milliseconds = 416
     interrupt_words: Annotated[int, Meta(ge=1)] = 1
-    interrupt_ms: Milliseconds = 5_000
+    interrupt_ms: Annotated[int, Meta(ge=1, le=20_000)] = 5_000
     backchannels: Annotated[tuple[Phrase, ...], Meta(max_length=100)] = BACKCHANNELS
 
     def __post_init__(self) -> None:

@@ -183,8 +183,10 @@ class Hearing:
         self._unrecognised = []
 
     def drop(self) -> None:
-        """Forget the turn, and what is not recognised of it."""
+        """Forget the turn, what is not recognised of it, and the rest of a sentence that is being said."""
+        is_speaking = self.activity.in_turn and not self.activity.silence_ms
         self.drop_overlap()
+        self.activity.skips_voice = is_speaking
         self._unrecognised = []
 
     def drop_overlap(self) -> None:

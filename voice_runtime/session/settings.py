@@ -7,6 +7,7 @@ import msgspec
 from voice_runtime.errors import PeerError
 from voice_runtime.pipeline.config import SessionSettings
 
+MOST_INSTRUCTION_BYTES = 1_500  # never more tokens than bytes: they leave room in the thinker's context
 CLIENT_MAY_SET = frozenset({"instructions", "greeting", "idle_s", "idle_prompts", "goodbye", "turn"})
 
 
@@ -20,6 +21,9 @@ def configured(settings: SessionSettings, changes: dict[str, Any]) -> SessionSet
         raise PeerError(
             "bad_event", f"configure has {sorted(unknown)[0]!r}, expected {', '.join(sorted(CLIENT_MAY_SET))}"
         )
+    instructions = changes.get("instructions", "")
+    if isinstance(instructions, str) and (size := len(instructions.encode())) > MOST_INSTRUCTION_BYTES:
+        raise PeerError("bad_event", f"configure has instructions of {size} bytes, expected {MOST_INSTRUCTION_BYTES}")
     table = msgspec.to_builtins(settings)
     turn = changes.get("turn", {})
     if not isinstance(turn, dict):

@@ -23,6 +23,7 @@ class VoiceActivity:
     turn_ms: int = 0
     voiced_ms: int = 0
     awaits_words: bool = False
+    skips_voice: bool = False  # of the present sound nothing is wanted any more; the next begins after a pause
     _is_voice: bool = False
     _run_ms: int = 0  # voice before the onset; a dropped frame costs only its own length
     _likely_complete: bool = False
@@ -70,6 +71,10 @@ class VoiceActivity:
             self._is_voice = False
 
     def _before_turn(self, agent_speaks: bool) -> list[Input]:
+        if self.skips_voice:
+            self.silence_ms = 0 if self._is_voice else self.silence_ms + FRAME_MS
+            self.skips_voice = self.silence_ms < self.settings.draft_silence_ms
+            return []
         self._run_ms = self._run_ms + FRAME_MS if self._is_voice else max(0, self._run_ms - FRAME_MS)
         needed_ms = self.settings.hold_ms if agent_speaks else self.settings.onset_ms
         if not self._is_voice or self._run_ms < needed_ms:

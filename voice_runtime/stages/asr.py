@@ -17,6 +17,7 @@ from voice_runtime.stages.base import BuildCount, Stage, StageSettings
 from voice_runtime.stages.payloads import Transcript, Utterance
 
 RATE_HZ = 16_000
+SHORTEST_SAMPLES = RATE_HZ // 10  # that Moonshine takes
 
 
 class AsrSettings(StageSettings, frozen=True, tag="asr.moonshine", kw_only=True):
@@ -34,6 +35,7 @@ def prepare(utterance: Utterance) -> Samples:
     samples = to_samples(utterance.pcm)
     if not samples.size:
         return samples
+    samples = np.pad(samples, (0, max(0, SHORTEST_SAMPLES - samples.size)))
     samples -= samples.mean()
     peak = float(np.abs(samples).max())
     if 0.003 < peak < 0.7:
