@@ -91,11 +91,11 @@ def test_the_largest_settings_of_a_session_load(tmp_path: Path) -> None:
         f"turn.backchannels = {['x'] * 100}",
         "turn.pre_roll_ms = 900",
         "turn.longest_turn_s = 29",
-        "turn.interrupt_ms = 60_000",
+        "turn.interrupt_ms = 20_000",
     ]
     session = loaded(tmp_path, WHOLE.replace("[session]", "\n".join(["[session]", *lines]))).session
     assert (len(session.idle_prompts), len(session.turn.backchannels)) == (20, 100)
-    assert (session.turn.pre_roll_ms, session.turn.longest_turn_s, session.turn.interrupt_ms) == (900, 29, 60_000)
+    assert (session.turn.pre_roll_ms, session.turn.longest_turn_s, session.turn.interrupt_ms) == (900, 29, 20_000)
 
 
 def test_what_the_agent_says_is_cut_as_the_text_stage_cuts(tmp_path: Path) -> None:

@@ -554,8 +554,8 @@ def test_what_was_being_said_is_forgotten_for_a_typed_question(way: Way) -> None
     call.stages.last("thinker").finish()
     call.outputs()
     before = len(call.said)
-    call.hear(DRAFT)
-    assert utterance(call.stages.last("asr")) == b"".join(call.said[before:])
+    call.hear("." * 12 + DRAFT)  # who is still speaking is heard again after a pause
+    assert b"".join(call.said[before:]).endswith(utterance(call.stages.last("asr")))
 
 
 # Failures

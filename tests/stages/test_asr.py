@@ -123,12 +123,12 @@ def test_a_request_in_the_inbox_is_never_counted_as_being_built() -> None:
 
 def test_preparation_lifts_a_quiet_voice_and_leaves_silence_alone() -> None:
     quiet = (np.sin(np.arange(16_000) / 20) * 0.05 + 0.1).astype(np.float32)
-    prepared = asr.asr.prepare(Utterance(to_pcm(quiet)))
+    prepared = asr.prepare(Utterance(to_pcm(quiet)))
     assert abs(np.abs(prepared).max() - 0.7) < 0.01
     assert abs(prepared.mean()) < 0.01
-    assert not asr.asr.prepare(Utterance(bytes(3_200))).any()
+    assert not asr.prepare(Utterance(bytes(3_200))).any()
     loud = to_samples(to_pcm((np.sin(np.arange(16_000) / 20) * 0.9).astype(np.float32)))
-    assert np.abs(asr.asr.prepare(Utterance(to_pcm(loud)))).max() == pytest.approx(0.9, abs=0.02)
+    assert np.abs(asr.prepare(Utterance(to_pcm(loud)))).max() == pytest.approx(0.9, abs=0.02)
 
 
 def test_a_clip_shorter_than_the_recogniser_takes_is_filled_up_with_silence() -> None:
