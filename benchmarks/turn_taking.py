@@ -181,10 +181,12 @@ INTERRUPTIONS = (
 QUESTIONS = ("Tell me a long story about a fox and a bear.", "What should I know about the history of London?")
 ONSET_LEVEL = 0.02  # of a voice whose speech has an RMS of 0.08
 BEFORE_S = 0.1  # the agent is speaking if it was heard so shortly before the onset
+QUIET_S = 0.15  # so much silence is no gap between two of the agent's words
 
 
-async def silence_after_onset(url: str, number: int) -> float | None:
-    """Milliseconds from the first sound of an interruption to the last of the agent's; None when it was silent then."""
+async def silence_after_onset(url: str, number: int) -> tuple[float, bool] | None:
+    """Milliseconds from the first sound of an interruption to the agent's silence, and whether the agent went on for a
+    while in the middle of it; None when it was silent at the onset."""
     voice: Literal["flite", "festival"] = "flite" if number % 2 else "festival"
     spoken = synthesise(INTERRUPTIONS[number % len(INTERRUPTIONS)], voice)
     lead_s = float(np.argmax(np.abs(spoken) > ONSET_LEVEL)) / RATE_HZ
@@ -202,10 +204,14 @@ async def silence_after_onset(url: str, number: int) -> float | None:
         was_speaking = bool(np.any(caller.loudspeaker.sound(onset_s - BEFORE_S, onset_s)))
         until_s = paused.at_s + 1.0  # the next answer takes longer
         sound = np.flatnonzero(caller.loudspeaker.sound(onset_s, min(until_s, time.monotonic())))
-    return float(sound[-1]) / AGENT_HZ * 1000 if was_speaking and sound.size else None
+    if not was_speaking or not sound.size:
+        return None
+    gaps = np.flatnonzero(np.diff(sound) > QUIET_S * AGENT_HZ)
+    silent_at = sound[gaps[0]] if gaps.size else sound[-1]
+    return float(silent_at) / AGENT_HZ * 1000, gaps.size > 0
 
 
-async def silences(count: int) -> list[float | None]:
+async def silences(count: int) -> list[tuple[float, bool] | None]:
     async with private_server(default_pipeline()) as url:
         return [await silence_after_onset(url, number) for number in range(count)]
 
@@ -230,10 +236,13 @@ def main() -> None:
             print(f"{name:<10} {row}")
     if options.interruptions:
         measured = asyncio.run(silences(options.interruptions))
-        found = [ms for ms in measured if ms is not None]
+        found = [one[0] for one in measured if one is not None]
+        again = sum(one[1] for one in measured if one is not None)
+        print(" ".join(f"{ms:.0f}" for ms in sorted(found)))
         void, middle, high = len(measured) - len(found), statistics.median(found), p95(found)
-        result["onset_to_silence_ms"] = {"n": len(found), "void": void, "p50": middle, "p95": high}
-        print(f"onset to silence: p50 {middle:.0f} ms, p95 {high:.0f} ms, n {len(found)}, void {void}")
+        result["onset_to_silence_ms"] = {"n": len(found), "void": void, "p50": middle, "p95": high, "again": again}
+        print(f"onset to silence: p50 {middle:.0f} ms, p95 {high:.0f} ms, n {len(found)}, void {void}", end="")
+        print(f"; went on in between {again} times")
     if options.as_json:
         print(json.dumps(result))
 
