@@ -48,6 +48,19 @@ class Theatre:
     settings: SessionSettings
     vad: SileroVad
 
+    async def settled(self, within_s: float = 2.0) -> dict[str, int]:
+        """What the stages hold, all together, once nothing is live any more.
+
+        Raises TimeoutError: something still is.
+        """
+        end_s = time.monotonic() + within_s
+        while True:
+            totals: dict[str, int] = (await self.pipeline.resources())["totals"]
+            if not totals["live_requests"]:
+                return totals
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"still held: {totals}")
+
     def call(self, memory: Memory | None = None, recorder: Recorder | None = None, **settings: Any) -> "Call":
         """settings: fields of `SessionSettings` that differ from the pipeline file's."""
         changed = {**{name: getattr(self.settings, name) for name in self.settings.__struct_fields__}, **settings}
