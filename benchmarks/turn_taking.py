@@ -25,11 +25,9 @@ import numpy as np
 from benchmarks._measure import p95
 from tests.support import overlaps
 from tests.support.overlaps import Overlap
-from tests.support.play import AGENT_HZ, Call, Theatre, theatre
+from tests.support.play import AGENT_HZ, Call, EchoAtMicrophone, Theatre, theatre
 from tests.support.speech import RATE_HZ, synthesise
 from voice_runtime import client
-from voice_runtime.audio.pcm import Samples
-from voice_runtime.audio.resample import Resampler
 from voice_runtime.cli import default_pipeline
 from voice_runtime.session import events
 from voice_runtime.talk import private_server
@@ -64,24 +62,12 @@ async def play(stage: Theatre, script: Overlap) -> Outcome:
         if script.category == "pause":
             return await _pause(call, script)
         if script.echo is not None:
-            call.echo = EchoAt16k(script)
+            call.echo = EchoAtMicrophone(script.echo)
         try:
             await call.ask(overlaps.asked(script), script.after_ms)
         except TimeoutError:
             return Outcome(script.name, script.category, "void", detail="no answer")
         return await _overlap(call, script)
-
-
-class EchoAt16k:
-    """The agent's sound at its own rate -> its echo at the microphone's."""
-
-    def __init__(self, script: Overlap) -> None:
-        assert script.echo is not None
-        self._stream = overlaps.echo_stream(script.echo, AGENT_HZ)
-        self._resampler = Resampler(AGENT_HZ, RATE_HZ)
-
-    def __call__(self, played: Samples) -> Samples:
-        return self._resampler.push(self._stream.push(played))
 
 
 async def _overlap(call: Call, script: Overlap) -> Outcome:

@@ -106,3 +106,9 @@ def test_any_text_can_be_looked_at(text: str, backchannels: list[str]) -> None:
     assert bool(without_backchannels(text, backchannels)) <= has_words(text) or "_" in text
     assert not (asks_to_repeat(text) and not has_words(text))
     is_unfinished(text)
+
+
+def test_a_callers_own_backchannel_may_have_a_mere_sound_in_it() -> None:
+    assert without_backchannels("Oh my word!", ["oh my word"]) == []
+    assert without_backchannels("my word", ["oh my word"]) == []
+    assert without_backchannels("Oh my word, stop", ["oh my word"]) == ["stop"]

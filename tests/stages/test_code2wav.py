@@ -1,7 +1,6 @@
 """The code2wav stage with the shipped voice: streamed equals offline, each piece has the words that begin in it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,17 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.support.brought import brought, take
 from voice_runtime import assets
 from voice_runtime.audio.pcm import to_samples
 from voice_runtime.models.code2wav import Code2Wav, offline
 from voice_runtime.schedulers.messages import (
     Aborted,
     Chunk,
-    Finished,
     Inquire,
     Ledger,
     NewRequest,
-    Outbound,
     StreamChunk,
     StreamDone,
 )
@@ -28,7 +26,6 @@ from voice_runtime.stages.base import Stage
 from voice_runtime.stages.code2wav import Code2WavSettings
 from voice_runtime.stages.payloads import Codes, Opening, SpokenClause, Word
 
-WAIT_S = 60.0
 PCM_STEP = 1 / 32_768
 
 
@@ -45,32 +42,12 @@ def vocoder() -> Code2Wav:
     return Code2Wav.load(assets.locate("voice-code2wav"))
 
 
-def take(stage: Stage) -> Outbound[Any]:
-    message = stage.scheduler.outbox.take(WAIT_S)
-    assert message is not None
-    return message
-
-
 def codes(seed: int, frames: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, 1024, (frames, 4))
 
 
 def packed(frames: NDArray[np.int64], words: Sequence[Word] = ()) -> Codes:
     return Codes(frames.astype("<u2").tobytes(), list(words))
-
-
-def sounds(stage: Stage, request_ids: Sequence[str]) -> dict[str, list[SpokenClause]]:
-    heard: dict[str, list[SpokenClause]] = {request_id: [] for request_id in request_ids}
-    waiting = set(request_ids)
-    while waiting:
-        match take(stage):
-            case Chunk(request_id, item):
-                heard[request_id].append(item)
-            case Finished(request_id):
-                waiting.remove(request_id)
-            case other:
-                pytest.fail(str(other))
-    return heard
 
 
 def joined(pieces: Sequence[SpokenClause]) -> NDArray[np.float32]:
@@ -93,7 +70,7 @@ def test_streamed_equals_offline_for_random_cuts_and_random_company(
             stage.receive(StreamChunk(request_id, packed(piece)))
     for request_id in said:
         stage.receive(StreamDone(request_id))
-    heard = sounds(stage, list(said))
+    heard = brought(stage, list(said))
     for request_id, (frames, _) in said.items():
         found, expected = joined(heard[request_id]), offline(vocoder, frames)
         assert len(found) == len(expected) == 1_200 * len(frames)
@@ -107,7 +84,7 @@ def test_each_piece_has_the_words_that_begin_in_it(stage: Stage) -> None:
     stage.receive(StreamDone("words"))
     begins: dict[str, int] = {}
     at = 0
-    for piece in sounds(stage, ["words"])["words"]:
+    for piece in brought(stage, ["words"])["words"]:
         samples = len(piece.pcm) // 2
         assert all(0 <= word.sample < samples for word in piece.words)
         begins |= {word.text: at + word.sample for word in piece.words}
@@ -138,5 +115,5 @@ def test_an_abort_frees_the_slot_at_once_and_the_next_reply_in_it_begins_from_ze
     for number in range(4):
         stage.receive(StreamDone(f"fresh-{number}"))
     expected = offline(vocoder, frames).clip(-1, 1 - PCM_STEP)
-    for pieces in sounds(stage, [f"fresh-{number}" for number in range(4)]).values():
+    for pieces in brought(stage, [f"fresh-{number}" for number in range(4)]).values():
         np.testing.assert_allclose(joined(pieces), expected, atol=1e-4)

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.support import overlaps
 from voice_runtime import assets
 from voice_runtime.audio.pcm import Samples
+from voice_runtime.audio.resample import Resampler
 from voice_runtime.cli import default_pipeline
 from voice_runtime.client import Loudspeaker
 from voice_runtime.models.vad import SileroVad
@@ -38,6 +40,17 @@ TICK_S = 0.02
 REPORT_TICKS = 5
 Echo = Callable[[Samples], Samples]  # the agent's sound of 20 ms -> what of it comes back to the microphone
 Event = events.SessionEvent
+
+
+class EchoAtMicrophone:
+    """What the caller's microphone, at RATE_HZ, hears of the agent's sound, at AGENT_HZ."""
+
+    def __init__(self, echo: overlaps.Echo) -> None:
+        self._path = overlaps.echo_stream(echo, AGENT_HZ)
+        self._resampler = Resampler(AGENT_HZ, RATE_HZ)
+
+    def __call__(self, played: Samples) -> Samples:
+        return self._resampler.push(self._path.push(played))
 
 
 @dataclass(slots=True)

@@ -22,23 +22,8 @@ TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would
 
 BACKCHANNELS = (
     *("yeah", "yes", "yep", "yup", "okay", "ok", "right", "sure", "alright", "all right", "exactly", "true", "indeed"),
-    *(
-        "i see",
-        "got it",
-        "of course",
-        "go on",
-        "please go on",
-        "uh huh",
-        "mm hm",
-        "aha",
-        "oh",
-        "wow",
-        "really",
-        "cool",
-        "nice",
-        "great",
-    ),
-    *("good", "interesting", "makes sense", "i know", "that's right", "fair enough", "oh really", "very nice"),
+    *("i see", "got it", "of course", "go on", "please go on", "aha", "wow", "really", "cool", "nice", "great", "good"),
+    *("interesting", "makes sense", "i know", "that's right", "fair enough", "very nice"),
 )
 
 

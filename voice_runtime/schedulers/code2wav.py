@@ -27,6 +27,7 @@ from voice_runtime.schedulers.messages import (
     StreamChunk,
     StreamDone,
     describe,
+    until_first,
 )
 from voice_runtime.schedulers.outbox import Outbox
 
@@ -142,7 +143,7 @@ class _Speaking(Generic[P, R]):
         """`first_items`: frames that its first sound took, since they come one by one."""
         if not self.has_sounded:
             return {}
-        return {"first_items": self.first_frames, "first_compute_ms": self.compute_s * 1000}
+        return until_first(self.first_frames, self.compute_s)
 
 
 class Code2WavScheduler(Generic[P, R]):

@@ -66,6 +66,11 @@ class Finished(msgspec.Struct, Generic[R], frozen=True, tag=True):
     metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
+def until_first(items: int, compute_s: float) -> dict[str, float]:
+    """Metrics of a request's end: what it took, and what the model computed for it, until it first gave something."""
+    return {"first_items": items, "first_compute_ms": compute_s * 1000}
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The request ended with an error. error: the class name of the error and its message."""
 

@@ -30,6 +30,7 @@ from voice_runtime.schedulers.messages import (
     StreamChunk,
     StreamDone,
     describe,
+    until_first,
 )
 from voice_runtime.schedulers.outbox import Outbox
 
@@ -101,15 +102,11 @@ class _Open(Generic[P, R]):
         self._note(began_s)
 
     def metrics(self) -> dict[str, float]:
-        return _metrics(self.items, self.compute_s) if self.has_given else {}
+        return until_first(self.items, self.compute_s) if self.has_given else {}
 
     def _note(self, began_s: float) -> None:
         if not self.has_given:
             self.compute_s += time.perf_counter() - began_s
-
-
-def _metrics(items: int, compute_s: float) -> dict[str, float]:
-    return {"first_items": items, "first_compute_ms": compute_s * 1000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +230,7 @@ class SimpleScheduler(Generic[P, R]):
                     self._end(Failed(request.request_id, result.error))
                 return
             request_id = todo.popleft().request_id
-            metrics = {**sizes, **_metrics(1, time.perf_counter() - began_s)}
+            metrics = {**sizes, **until_first(1, time.perf_counter() - began_s)}
             self._end(
                 Failed(request_id, describe(result))
                 if isinstance(result, Exception)

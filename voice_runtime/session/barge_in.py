@@ -8,7 +8,7 @@ from voice_runtime.pipeline.config import TurnSettings
 from voice_runtime.session import phrases
 from voice_runtime.session.recognition import Words
 
-SURE = 0.45  # confidence from which words are words; those in a crowd's noise have 0.2 to 0.4
+SURE = 0.45  # confidence from which words are words; those read in a crowd's noise have 0.25 to 0.6
 LEAST_WEAKEST = 0.15  # and no word of them less than this
 SHORT_MS = 600  # less voice than this is a word or two, and more often a backchannel than not
 SURE_OF_SHORT = 0.68

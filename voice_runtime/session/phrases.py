@@ -42,12 +42,16 @@ def plain(text: str) -> list[str]:
 
 def without_backchannels(text: str, backchannels: Sequence[str]) -> list[str]:
     """The words that are neither a backchannel nor a mere sound."""
-    rest = f" {' '.join(word for word in plain(text) if not _SOUND.match(word))} "
+    rest = _padded(text)
     for phrase in sorted(backchannels, key=len, reverse=True):
-        spoken = " ".join(plain(phrase))
-        while f" {spoken} " in rest:
-            rest = rest.replace(f" {spoken} ", " ")
+        while (spoken := _padded(phrase)) in rest:
+            rest = rest.replace(spoken, " ")
     return rest.split()
+
+
+def _padded(text: str) -> str:
+    """The words that are no mere sounds, each between two spaces."""
+    return f" {' '.join(word for word in plain(text) if not _SOUND.match(word))} "
 
 
 def is_command(words: Sequence[str]) -> bool:

@@ -53,7 +53,6 @@ class Session:
         settings = settings if memory is None else memory.settings
         self.wake = asyncio.Event()
         self.timeline = Timeline(clock, None if recorder is None else recorder.event)
-        self._pipeline = pipeline
         self._clock = clock
         self._machine = TurnMachine()
         tap = None if recorder is None else recorder.push
@@ -305,14 +304,13 @@ class Session:
             return
         self._unasked.heard(self._clock())
         self._emit(events.TranscriptReady(text))
-        if not (phrases.asks_to_repeat(text) and self._agent.repeat(text)):
-            self._agent.answer(text, words.spent)
+        self._reply_to(text, words.spent)
         if self.state is State.HELD:  # the caller makes a sound again
             self._agent.hold()
 
-    def _answer_typed(self) -> None:
-        if not (phrases.asks_to_repeat(self._typed) and self._agent.repeat(self._typed)):
-            self._agent.answer(self._typed, Spent(self._clock()))
+    def _reply_to(self, text: str, before: Spent) -> None:
+        if not (phrases.asks_to_repeat(text) and self._agent.repeat(text)):
+            self._agent.answer(text, before)
 
     def _hold(self) -> None:
         self._overlap.begin(self._clock())
@@ -341,7 +339,7 @@ class Session:
         Effect.JUDGE: lambda self: self._overlap.judge(),
         Effect.ABORT_REPLY: _abort_reply,
         Effect.ANSWER: _answer,
-        Effect.ANSWER_TYPED: _answer_typed,
+        Effect.ANSWER_TYPED: lambda self: self._reply_to(self._typed, Spent(self._clock())),
         Effect.SAY: lambda self: self._agent.say(self._own_text),
         Effect.DROP_HEARD: _drop_heard,
         Effect.DROP_OVERLAP: _drop_overlap,

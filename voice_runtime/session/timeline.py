@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from voice_runtime.session.events import ReplyText, SessionError, SessionEvent, TranscriptReady, TurnTimeline
+from voice_runtime.session.events import ReplyText, SessionEvent, TranscriptReady, TurnTimeline
 
 MOST_ENTRIES = 1_000  # a client that never lets a reply end; the oldest are dropped
 
@@ -35,8 +35,6 @@ class Timeline:
         details = {name: getattr(event, name) for name in ("reply", "status", "code") if hasattr(event, name)}
         if isinstance(event, TranscriptReady | ReplyText):
             details["characters"] = len(event.text)
-        if isinstance(event, SessionError):
-            details.pop("reply", None)
         if not isinstance(event, TurnTimeline):
             self.note(type(event).__name__, **details)
 

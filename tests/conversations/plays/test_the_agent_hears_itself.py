@@ -2,10 +2,8 @@
 
 import pytest
 
-from tests.support import overlaps
 from tests.support.overlaps import Echo, spoken
-from tests.support.play import AGENT_HZ, RATE_HZ, Theatre
-from voice_runtime.audio.resample import Resampler
+from tests.support.play import EchoAtMicrophone, Theatre
 from voice_runtime.session import events
 
 
@@ -14,8 +12,7 @@ from voice_runtime.session import events
 )
 async def test_an_echo_does_not_interrupt_and_a_caller_over_it_does(stage: Theatre, echo: Echo) -> None:
     async with stage.call() as call:
-        path, thinned = overlaps.echo_stream(echo, AGENT_HZ), Resampler(AGENT_HZ, RATE_HZ)
-        call.echo = lambda played: thinned.push(path.push(played))
+        call.echo = EchoAtMicrophone(echo)
         await call.ask(spoken("Tell me a story about a dog.", "festival"), after_ms=3_000)
         assert not call.of(events.Flush)
         assert len(call.of(events.SpeechStarted)) == 1

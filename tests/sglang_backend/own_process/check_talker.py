@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.brought import brought, take
 from tests.support.serving import kv_is_whole
 from voice_runtime import assets
 from voice_runtime.models.hibari import phonemizer
@@ -14,12 +15,9 @@ from voice_runtime.models.talker import Reader, Talker, generate, no_history
 from voice_runtime.schedulers.messages import (
     Aborted,
     Chunk,
-    Failed,
-    Finished,
     Inquire,
     Ledger,
     NewRequest,
-    Outbound,
     StreamChunk,
     StreamDone,
 )
@@ -33,7 +31,6 @@ REPLIES = (
     ("Two plus two ", "is four. ", "Shall I go on?"),
     ("Good morning.",),
 )
-WAIT_S = 60.0
 BOOKS = 4
 
 
@@ -64,32 +61,11 @@ def plain(voice: tuple[Talker, Any], clauses: Sequence[str]) -> list[list[int]]:
     return frames
 
 
-def take(stage: Stage) -> Outbound[Any]:
-    message = stage.scheduler.outbox.take(WAIT_S)
-    assert message is not None
-    return message
-
-
 def say(stage: Stage, request_id: str, clauses: Sequence[str]) -> None:
     stage.receive(NewRequest(request_id, Opening()))
     for clause in clauses:
         stage.receive(StreamChunk(request_id, Clause(clause)))
     stage.receive(StreamDone(request_id))
-
-
-def spoken(stage: Stage, request_ids: Sequence[str]) -> dict[str, list[Codes]]:
-    """What each reply brought, to its end."""
-    said: dict[str, list[Codes]] = {request_id: [] for request_id in request_ids}
-    waiting = set(request_ids)
-    while waiting:
-        match take(stage):
-            case Chunk(request_id, item):
-                said[request_id].append(item)
-            case Finished(request_id):
-                waiting.remove(request_id)
-            case Failed(_, error):
-                pytest.fail(error)
-    return said
 
 
 def frames_of(items: Sequence[Codes]) -> list[list[int]]:
@@ -107,14 +83,14 @@ def ledger(stage: Stage) -> dict[str, int]:
 def test_a_reply_equals_the_plain_loop_clause_after_clause(stage: Stage, voice: tuple[Talker, Any]) -> None:
     for number, clauses in enumerate(REPLIES):
         say(stage, f"alone-{number}", clauses)
-        assert frames_of(spoken(stage, [f"alone-{number}"])[f"alone-{number}"]) == plain(voice, clauses)
+        assert frames_of(brought(stage, [f"alone-{number}"])[f"alone-{number}"]) == plain(voice, clauses)
 
 
 def test_replies_at_the_same_time_equal_the_plain_loop(stage: Stage, voice: tuple[Talker, Any]) -> None:
     request_ids = [f"all-{number}" for number in range(len(REPLIES))]
     for request_id, clauses in zip(request_ids, REPLIES, strict=True):
         say(stage, request_id, clauses)
-    said = spoken(stage, request_ids)
+    said = brought(stage, request_ids)
     for request_id, clauses in zip(request_ids, REPLIES, strict=True):
         assert frames_of(said[request_id]) == plain(voice, clauses)
 
@@ -133,7 +109,7 @@ def test_a_clause_that_comes_late_goes_on_where_the_speech_was(stage: Stage, voi
             pass
         assert held["kv_available"] == held["kv_total"]
         assert held["live_requests"] == 1
-    items += spoken(stage, ["late"])["late"]
+    items += brought(stage, ["late"])["late"]
     assert len(frames_of(items)) > 40
     assert "".join(word.text for item in items for word in item.words) == "".join(REPLIES[0])
 
@@ -148,7 +124,7 @@ def ledger_and_items(stage: Stage, items: list[Codes]) -> dict[str, int]:
 
 def test_words_add_up_to_the_text_and_follow_each_other(stage: Stage) -> None:
     say(stage, "words", REPLIES[0])
-    items = spoken(stage, ["words"])["words"]
+    items = brought(stage, ["words"])["words"]
     words: list[Word] = [word for item in items for word in item.words]
     assert "".join(word.text for word in words) == "".join(REPLIES[0])
     assert len(words) == len("".join(REPLIES[0]).split())
@@ -160,7 +136,7 @@ def test_words_add_up_to_the_text_and_follow_each_other(stage: Stage) -> None:
 
 def test_what_has_no_sound_stays_with_the_words_around_it(stage: Stage) -> None:
     say(stage, "silent", ("Well ", "... ", "- yes!"))
-    words = [word.text for item in spoken(stage, ["silent"])["silent"] for word in item.words]
+    words = [word.text for item in brought(stage, ["silent"])["silent"] for word in item.words]
     assert "".join(words) == "Well ... - yes!"
 
 
@@ -178,4 +154,4 @@ def test_an_abort_in_the_middle_frees_every_page_at_once(stage: Stage) -> None:
 
 def test_a_reply_without_a_word_finishes_without_a_frame(stage: Stage) -> None:
     say(stage, "nothing", ("... ",))
-    assert spoken(stage, ["nothing"])["nothing"] == []
+    assert brought(stage, ["nothing"])["nothing"] == []
