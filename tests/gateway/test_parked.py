@@ -62,6 +62,13 @@ def test_a_conversation_expires(waited_s: float, refused: bool) -> None:
     assert not is_refused(conversations, "new")
 
 
+def test_a_conversation_that_has_expired_cannot_be_taken_though_nothing_was_put_since() -> None:
+    conversations, clock = parked(60.0)
+    conversations.put("old", memory())
+    clock.now_s += 60.0
+    assert is_refused(conversations, "old")
+
+
 def test_with_no_time_to_wait_nothing_is_kept() -> None:
     conversations, _ = parked(0.0)
     conversations.put("token", memory())
