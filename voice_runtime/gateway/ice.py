@@ -29,6 +29,10 @@ class IceServers:
             self._check = asyncio.create_task(self._ask_all(), name="ask ice servers")
         return self._live
 
+    @property
+    def is_asking(self) -> bool:
+        return self._check is not None
+
     async def close(self) -> None:
         if self._check is not None:
             self._check.cancel()

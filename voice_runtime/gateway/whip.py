@@ -52,6 +52,15 @@ class Whip:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._ice.close()
 
+    async def settled(self) -> None:
+        """Wait until every peer that there is now has ended."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether STUN and TURN servers are being asked for a sign of life."""
+        return self._ice.is_asking
+
     async def _config(self, request: Request) -> Response:
         """What the page makes its RTCPeerConnection with."""
         return JSONResponse({"iceServers": self._told})
