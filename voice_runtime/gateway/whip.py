@@ -52,6 +52,12 @@ class Whip:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._ice.close()
 
+    def end(self, location: str) -> None:
+        """Hang up a peer; nothing to one that is gone."""
+        task = self._tasks.get(location.removeprefix(f"{PATH}/"))
+        if task is not None:
+            task.cancel()
+
     async def settled(self) -> None:
         """Wait until every peer that there is now has ended."""
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -83,7 +89,7 @@ class Whip:
 
     async def _delete(self, request: Request) -> Response:
         self._peer(request)
-        self._tasks[request.path_params["peer"]].cancel()
+        self.end(request.url.path)
         return Response(status_code=204)
 
     def _peer(self, request: Request) -> Peer:
