@@ -48,7 +48,7 @@ class Gateway:
         self._access = access
         self._metrics = Metrics()
         self._sessions = Sessions(config, pipeline, vad, self._metrics)
-        self._whip = Whip(config, self._sessions, access.host)
+        self._whip = Whip(config, self._sessions, access.host, self._metrics.late_frames.inc)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),

@@ -6,6 +6,7 @@ Source: WHIP (RFC 9725): an offer is posted and answered with 201 and a Location
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,14 +28,17 @@ FRAGMENT_TYPE = "application/trickle-ice-sdpfrag"
 
 
 class Whip:
-    """host: the address that the server listens on; media bind to it too."""
+    """host: the address that the server listens on; media bind to it too. on_late: called with each frame sent late."""
 
-    def __init__(self, config: PipelineConfig, sessions: Sessions, host: str) -> None:
+    def __init__(
+        self, config: PipelineConfig, sessions: Sessions, host: str, on_late: Callable[[], None] = lambda: None
+    ) -> None:
         upstream.listen_on(host)
         self._ice = IceServers(config.webrtc.ice_servers)
         self._told = [_rtc_ice_server(server) for server in config.webrtc.ice_servers]
         self._session_s = config.limits.session_s
         self._sessions = sessions
+        self._on_late = on_late
         self._peers: dict[str, Peer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.routes = [
@@ -105,7 +109,7 @@ class Whip:
                 ready = json_events.ready(
                     admitted.id, INPUT_HZ, OUTPUT_HZ, admitted.resume, recorded=admitted.is_recorded
                 )
-                peer = Peer(admitted.session, ready, self._ice.live())
+                peer = Peer(admitted.session, ready, self._ice.live(), self._on_late)
                 try:
                     answered.set_result(await peer.answer(offer))
                     self._peers[peer_id] = peer

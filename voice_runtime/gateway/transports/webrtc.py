@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 
 import av
 from aiortc import (
@@ -25,7 +26,7 @@ from voice_runtime.gateway.protocols import json_events, sdp
 from voice_runtime.gateway.transports import upstream
 from voice_runtime.gateway.transports.common import EVENT_S, MOST_BAD_EVENTS, Allowance, HungUp, outputs
 from voice_runtime.gateway.transports.incoming import Incoming
-from voice_runtime.gateway.transports.outgoing import FRAME_TICKS, TICK, Outgoing, Pacer
+from voice_runtime.gateway.transports.outgoing import FRAME_S, FRAME_TICKS, TICK, Outgoing, Pacer
 from voice_runtime.session.events import (
     AgentAudio,
     CallerAudio,
@@ -53,13 +54,17 @@ LIKELY_DELAY_MS = 80  # from our socket to the ear, for a peer that reports noth
 
 
 class AgentTrack(MediaStreamTrack):
-    """The agent's voice: a packet every 20 ms from the first to the last, silence included."""
+    """The agent's voice: a packet every 20 ms from the first to the last, silence included.
+
+    on_late: called with each frame that leaves later than the next one was due.
+    """
 
     kind = "audio"
 
-    def __init__(self, outgoing: Outgoing) -> None:
+    def __init__(self, outgoing: Outgoing, on_late: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._outgoing = outgoing
+        self._on_late = on_late
         self._encoder = opus.Encoder(outgoing.rate_hz)
         self._pacer: Pacer | None = None
         self.captions: asyncio.Queue[ReplyText] = asyncio.Queue()
@@ -68,7 +73,10 @@ class AgentTrack(MediaStreamTrack):
     async def recv(self) -> av.Packet:
         """The next packet, when it is due."""
         self._pacer = self._pacer or Pacer(time.monotonic())
-        await asyncio.sleep(max(0.0, self._pacer.due_s(time.monotonic()) - time.monotonic()))
+        due_s = self._pacer.due_s(time.monotonic())
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        if time.monotonic() > due_s + FRAME_S:
+            self._on_late()
         if self.readyState != "live":
             raise MediaStreamError
         self.sent_ticks = self._pacer.take() * FRAME_TICKS
@@ -83,14 +91,16 @@ class AgentTrack(MediaStreamTrack):
 class Peer:
     """One connection, from its offer to its end."""
 
-    def __init__(self, session: Session, ready: str, ice_servers: list[RTCIceServer]) -> None:
+    def __init__(
+        self, session: Session, ready: str, ice_servers: list[RTCIceServer], on_late: Callable[[], None]
+    ) -> None:
         self._session = session
         self._ready = ready
         # The default of aiortc is a public STUN server.
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
         self._incoming = Incoming(INPUT_HZ)
         self._outgoing = Outgoing(OUTPUT_HZ)
-        self._track = AgentTrack(self._outgoing)
+        self._track = AgentTrack(self._outgoing, on_late)
         self._sender = self._connection.addTrack(self._track)
         self._channel: RTCDataChannel | None = None
         self._channel_open = asyncio.Event()
