@@ -114,7 +114,7 @@ def _ready(admitted: Admitted, input_hz: int, output_hz: int) -> str:
 
 
 async def _body(request: Request, most_bytes: int) -> bytes:
-    """The beginning of a request's body: one that is too long is cut, and cannot be read as what it should be."""
+    """What a client sends with a request; of one that is too long a byte more than is allowed, of one who leaves a part."""
     body = b""
     with contextlib.suppress(ClientDisconnect):
         async for piece in request.stream():

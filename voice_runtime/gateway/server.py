@@ -70,7 +70,7 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
     _check_assets(config)
     _check_recording(config)
     vad = SileroVad(assets.locate("silero-vad"))
-    listener = _listen(options.host, options.port)
+    listener = listen(options.host, options.port)
     port = listener.getsockname()[1]
     folder = wire.runtime_folder(f"{config.name}-{port}" if options.supervise else config.name)
     logger.info("listening on %s:%s, loading the models", options.host, port)
@@ -136,7 +136,7 @@ async def _announce(pipeline: Pipeline, page: str, on_ready: Callable[[str], Non
     on_ready(page)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -58,12 +58,13 @@ def requested_ttl_s(body: bytes) -> int:
     """
     if not body:
         return DEFAULT_TTL_S
+    expected = f'{{"ttl_s": N}} with a whole number of seconds from 1 to {MOST_TTL_S}'
+    if len(body) > MOST_REQUEST_BYTES:
+        raise PeerError("bad_ttl", f"the request has more than {MOST_REQUEST_BYTES} bytes, expected {expected}")
     try:
         return _decoder.decode(body).ttl_s
     except (msgspec.DecodeError, RecursionError) as error:
-        found = f"{body[:100]!r}: {error}"
-        expected = f'{{"ttl_s": N}} with a whole number of seconds from 1 to {MOST_TTL_S}'
-        raise PeerError("bad_ttl", f"the request is {found}, expected {expected}") from None
+        raise PeerError("bad_ttl", f"the request is {body[:100]!r}: {error}, expected {expected}") from None
 
 
 def encoded(text: str) -> bytes:
