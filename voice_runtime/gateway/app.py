@@ -114,7 +114,7 @@ def _ready(admitted: Admitted, input_hz: int, output_hz: int) -> str:
 
 
 async def _body(request: Request, most_bytes: int) -> bytes:
-    """What a client sends with a request; of one that is too long a byte more than is allowed, of one who leaves a part."""
+    """What a client sends with a request; of too much only as much as shows it, of one who leaves what has come."""
     body = b""
     with contextlib.suppress(ClientDisconnect):
         async for piece in request.stream():
