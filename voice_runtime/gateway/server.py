@@ -161,8 +161,7 @@ class Server(uvicorn.Server):
                 access_log=False,  # a token may stand in the query
                 timeout_graceful_shutdown=2,
                 ssl_context_factory=None if tls is None else lambda config, default: tls,
-                proxy_headers=bool(proxies),  # uvicorn's own default believes everybody on this machine
-                forwarded_allow_ips=list(proxies),
+                forwarded_allow_ips=list(proxies),  # uvicorn's own default believes everybody on this machine
             )
         )
 
