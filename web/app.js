@@ -21,11 +21,12 @@ const FAULTS = {
   AbortError: UNREACHABLE, // a worklet did not load
   not_ready: NOT_READY,
   too_many_sessions: "The server has no room for another conversation. Try again later.",
+  too_many_attempts: "Too many attempts. Try again in a minute.",
 };
 const INSECURE = "The browser gives a page the microphone only on https or on localhost.";
 const LOST = "The connection to the server was lost. Start again to reconnect.";
 const DROPPED = "The connection to the server was lost. Press “Reconnect” to go on with this conversation.";
-const REFUSED = "The server refused this page. If it was started with a token, add ?token=… to the address.";
+const REFUSED = "The server refused this page. If it was started with a token, add ?token=… to the address; one for a short time may be over.";
 
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((node) => [node.id, node]));
 

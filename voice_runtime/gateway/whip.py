@@ -79,7 +79,8 @@ class Whip:
         offer = await _body(request, SDP_TYPE, MOST_OFFER_BYTES, "bad_offer")
         answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         peer_id = secrets.token_urlsafe(16)
-        serving = self._serve(peer_id, offer, request.query_params.get("resume"), answered)
+        resume, client = request.query_params.get("resume"), request.state.client
+        serving = self._serve(peer_id, offer, resume, client, answered)
         task = asyncio.create_task(serving, name="serve peer")
         self._tasks[peer_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(peer_id))
@@ -102,10 +103,12 @@ class Whip:
             raise PeerError("no_such_peer", "the connection has ended, expected the Location of one that is open")
         return peer
 
-    async def _serve(self, peer_id: str, offer: str, resume: str | None, answered: asyncio.Future[str]) -> None:
+    async def _serve(
+        self, peer_id: str, offer: str, resume: str | None, client: str, answered: asyncio.Future[str]
+    ) -> None:
         """The peer's whole life. What stops it before it is answered goes into `answered`."""
         try:
-            with self._sessions.open(INPUT_HZ, OUTPUT_HZ, resume) as admitted:
+            with self._sessions.open(INPUT_HZ, OUTPUT_HZ, resume, client=client) as admitted:
                 ready = json_events.ready(
                     admitted.id, INPUT_HZ, OUTPUT_HZ, admitted.resume, recorded=admitted.is_recorded
                 )

@@ -1,5 +1,6 @@
 """The pipeline file: strict TOML, checked whole before anything is started."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,9 @@ Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]  # a year: NaN and infinit
 Phrase = Annotated[str, Meta(min_length=1, max_length=40)]
 Sentence = Annotated[str, Meta(min_length=1, max_length=500)]
 TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would leave only once the last is played
+# RFC 6454 section 6.2, as browsers send it: a name in ASCII and lower case, no port where it is the scheme's own.
+ORIGIN = re.compile(r"(http|https)://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII)
+OWN_PORTS = {("http", "80"), ("https", "443")}
 
 BACKCHANNELS = (
     *("yeah", "yes", "yep", "yup", "okay", "ok", "right", "sure", "alright", "all right", "exactly", "true", "indeed"),
@@ -117,11 +121,34 @@ class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a server allows. session_s: longest session. send_s: a client that takes nothing for so long is dropped."""
+    """What a server allows.
+
+    sessions: open at a time. sessions_per_client: the same of one address. session_s: longest session.
+    attempts_per_minute: to open a session, of one address; and as many wrong tokens. Loopback has neither limit.
+    send_s: a client that takes nothing for so long is dropped.
+    """
 
     sessions: Annotated[int, Meta(ge=1)] = 8
+    sessions_per_client: Annotated[int, Meta(ge=1)] = 4
+    attempts_per_minute: Annotated[int, Meta(ge=1, le=1_000)] = 30
     session_s: Seconds = 3600.0
     send_s: Seconds = 10.0
+
+
+class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who may connect.
+
+    origins: pages of other hosts that may open sessions, scheme://host[:port] as browsers write it.
+    """
+
+    origins: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+
+    def __post_init__(self) -> None:
+        for origin in self.origins:
+            match = ORIGIN.fullmatch(origin)
+            if match is None or match.groups() in OWN_PORTS:
+                expected = "scheme://host[:port] in lower case, no path and no port that is the scheme's own"
+                raise ValueError(f"origins has {origin!r}, expected {expected}")
 
 
 class RecordingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -155,6 +182,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stages: dict[Name, AnySettings]
     session: SessionSettings
     limits: LimitSettings = LimitSettings()
+    access: AccessSettings = AccessSettings()
     recording: RecordingSettings | None = None
     webrtc: WebRtcSettings = WebRtcSettings()
 
