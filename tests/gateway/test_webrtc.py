@@ -101,7 +101,9 @@ class ScriptedSessions(Sessions):
         self.refusal: PeerError | None = None
 
     @contextlib.contextmanager
-    def open(self, input_hz: int, output_hz: int, resume: str | None = None, *, client: str) -> Iterator[Admitted]:
+    def open(
+        self, input_hz: int, output_hz: int, resume: str | None = None, *, client: str, lead_ms: int | None = None
+    ) -> Iterator[Admitted]:
         if self.refusal is not None:
             raise self.refusal
         self.opened.append(Scripted())

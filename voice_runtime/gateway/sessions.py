@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.clients import THIS_MACHINE
 from voice_runtime.gateway.metrics import Metrics
@@ -44,10 +46,12 @@ class Sessions:
         return len(self._open)
 
     @contextlib.contextmanager
-    def open(self, input_hz: int, output_hz: int, resume: str | None = None, *, client: str) -> Iterator[Admitted]:
+    def open(
+        self, input_hz: int, output_hz: int, resume: str | None = None, *, client: str, lead_ms: int | None = None
+    ) -> Iterator[Admitted]:
         """A session for as long as the context is entered.
 
-        client: whose it is, see `client_name`.
+        client: whose it is, see `client_name`. lead_ms: as in `SessionSettings`, which says it when it is None.
 
         Raises:
             PeerError: not_ready, too_many_sessions, bad_resume.
@@ -59,9 +63,12 @@ class Sessions:
         self._check_room(client)
         memory = None if resume is None else self._parked.take(resume)
         session_id, recorder = self._pipeline.new_id(), self._recorder()
+        settings = self._config.session
+        if lead_ms is not None:
+            settings = msgspec.structs.replace(settings, lead_ms=lead_ms)
         session = Session(
             self._pipeline,
-            self._config.session,
+            settings,
             self._vad.open(),
             input_hz,
             output_hz,
@@ -84,7 +91,8 @@ class Sessions:
     def _park(self, token: str) -> None:
         memory = self._open.pop(token).memory
         del self._clients[token]
-        if memory.messages or memory.settings != self._config.session:
+        untouched = msgspec.structs.replace(self._config.session, lead_ms=memory.settings.lead_ms)
+        if memory.messages or memory.settings != untouched:
             self._parked.put(token, memory)
             asyncio.get_running_loop().call_later(self._config.session.resume_s, self._parked.drop_expired)
         self._metrics.sessions.set(len(self._open))

@@ -52,6 +52,7 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     interrupt_words: so many words that are no backchannel interrupt.
     interrupt_ms: so much voice interrupts whatever the words are; also the longest that the agent waits.
     backchannels: what a listener says to agree. What sounds like "mm-hm" or "uh" is one without being named.
+    digits_interrupt: a key of the telephone interrupts.
     """
 
     voice_threshold: Probability = 0.5
@@ -72,6 +73,7 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     interrupt_words: Annotated[int, Meta(ge=1)] = 1
     interrupt_ms: Annotated[int, Meta(ge=1, le=20_000)] = 5_000
     backchannels: Annotated[tuple[Phrase, ...], Meta(max_length=100)] = BACKCHANNELS
+    digits_interrupt: bool = False
 
     def __post_init__(self) -> None:
         if self.quiet_threshold > self.voice_threshold:
