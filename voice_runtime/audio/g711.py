@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from voice_runtime.audio.pcm import Samples
 
 Law = Literal["mulaw", "alaw"]
-Table = NDArray[np.int64]
+Table = NDArray[np.int32]
+
+_NUMBERS: Table = np.arange(128, dtype=np.int32)
 
 
 def _mulaw_levels() -> tuple[Table, Table]:
@@ -20,7 +22,7 @@ def _mulaw_levels() -> tuple[Table, Table]:
 
     Eight segments of 16 equal steps, each segment twice as coarse as the one before; 33 is the bias of 14-bit samples.
     """
-    segment, step = np.divmod(np.arange(128), 16)
+    segment, step = _NUMBERS // 16, _NUMBERS % 16
     begins = ((2 * step + 32) << segment) - 33
     values = ((2 * step + 33) << segment) - 33
     return 4 * begins, 4 * values
@@ -28,7 +30,7 @@ def _mulaw_levels() -> tuple[Table, Table]:
 
 def _alaw_levels() -> tuple[Table, Table]:
     """As `_mulaw_levels`; the first two segments are equally coarse."""
-    segment, step = np.divmod(np.arange(128), 16)
+    segment, step = _NUMBERS // 16, _NUMBERS % 16
     exponent = np.maximum(segment - 1, 0)
     begins = np.where(segment > 0, step + 16, step) << exponent + 4
     return begins, begins + (8 << exponent)
@@ -37,7 +39,7 @@ def _alaw_levels() -> tuple[Table, Table]:
 def _tables(law: Law) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
     """The code of every sample, by the sample's bits as an unsigned number, and the sample of every code."""
     begins, values = _mulaw_levels() if law == "mulaw" else _alaw_levels()
-    positive = 0xFF - np.arange(128) if law == "mulaw" else (np.arange(128) | 0x80) ^ 0x55
+    positive = 0xFF - _NUMBERS if law == "mulaw" else (_NUMBERS | 0x80) ^ 0x55
     samples = np.arange(1 << 16).astype(np.uint16).view(np.int16).astype(np.int32)
     magnitudes = np.where(samples < 0, ~samples, samples)
     codes = positive[np.searchsorted(begins, magnitudes, side="right") - 1]

@@ -17,8 +17,11 @@ class Format(msgspec.Struct):
     sample_rate: Loose = None
 
 
-class CamelFormat(Format, rename="camel"):
+class CamelFormat(msgspec.Struct, rename="camel"):
     """Of a start, in camelCase."""
+
+    encoding: str = ""
+    sample_rate: Loose = None
 
 
 class _Media(msgspec.Struct):
