@@ -151,6 +151,12 @@ class CarrierCodec(Protocol):
     name: ClassVar[str]
     abilities: ClassVar[Abilities]
 
+    def __init__(self) -> None: ...
+
+    @staticmethod
+    def begins(message: Wire) -> bool:
+        """Whether a call of this carrier may begin with this message; any message may be asked about."""
+
     def receive(self, message: Wire) -> list[CarrierEvent]:
         """What a message of the carrier says; nothing when it is one that says nothing to us, or an unknown one.
 
