@@ -42,7 +42,7 @@ def twiml(stream_url: str, parameters: Mapping[str, str]) -> str:
     """Connect the call to a stream, both ways. parameters: what comes back with its start; empty ones are left out."""
     response = ElementTree.Element("Response")
     connect = ElementTree.SubElement(response, "Connect")
-    stream = ElementTree.SubElement(connect, "Stream", url=stream_url)
+    stream = ElementTree.SubElement(connect, "Stream", url=_UNWRITABLE.sub("", stream_url))
     for name, value in parameters.items():
         if value:
             ElementTree.SubElement(stream, "Parameter", name=name, value=_UNWRITABLE.sub("", value))

@@ -2,13 +2,14 @@
 
 import base64
 import hashlib
+import hmac
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plivo.utils.signature_v3 import construct_get_url, construct_post_url, get_signature_v3, validate_v3_signature
 from twilio.request_validator import RequestValidator
@@ -34,7 +35,7 @@ names = st.text("ABCabc019_", min_size=1, max_size=8)
 values = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 forms = st.dictionaries(names, st.lists(values, min_size=1, max_size=3), max_size=6)
 paths = st.text("abz019-_~/", max_size=12)
-queries = st.dictionaries(names, st.text("abc019 +&=.é", min_size=1, max_size=6), max_size=3)
+queries = st.dictionaries(names, st.text("abc019 +&=.%", min_size=1, max_size=6), max_size=3)
 ports = st.sampled_from(["", ":443", ":8443"])
 
 
@@ -67,6 +68,7 @@ def other(signature: str) -> str:
 # Twilio
 
 
+@settings(max_examples=30)
 @given(form=forms, path=paths, query=queries, port=ports)
 def test_what_twilios_library_signs_passes_with_and_without_the_port(
     form: dict[str, list[str]], path: str, query: dict[str, str], port: str
@@ -80,6 +82,7 @@ def test_what_twilios_library_signs_passes_with_and_without_the_port(
         assert refusal(TwilioSignature(TOKEN), request) is None
 
 
+@settings(max_examples=30)
 @given(form=forms, added=st.tuples(names, values))
 def test_a_form_that_twilio_has_not_signed_is_refused(form: dict[str, list[str]], added: tuple[str, str]) -> None:
     signature = RequestValidator(TOKEN).compute_signature(FORM_URL, Fields(form))
@@ -129,6 +132,7 @@ def test_a_body_that_is_no_form_is_refused_by_name(body: bytes) -> None:
 # Plivo
 
 
+@settings(max_examples=30)
 @given(path=paths, query=queries, nonce=st.text("0123456789", min_size=1), scheme=st.sampled_from(["wss", "https"]))
 def test_a_handshake_that_plivos_library_signs_passes(
     path: str, query: dict[str, str], nonce: str, scheme: str
@@ -143,6 +147,7 @@ def test_a_handshake_that_plivos_library_signs_passes(
     assert refusal(PlivoSignature(TOKEN), Signed(f"wss://{rest}", headers)) == "bad_signature"
 
 
+@settings(max_examples=30)
 @given(form=forms, query=queries)
 def test_a_webhook_that_plivos_library_signs_passes(form: dict[str, list[str]], query: dict[str, str]) -> None:
     url = "https://voice.example.org/answer" + (f"?{urlencode(query)}" if query else "")
@@ -208,18 +213,18 @@ def test_a_handshake_with_vonages_jwt_passes_and_one_that_was_signed_otherwise_d
     claims: dict[str, object] = {"iat": 1_796_000_000, "jti": "1", "iss": "Vonage", "api_key": "abcd"}
     assert refusal(VonageSignature(TOKEN), bearer(**claims)) is None
     assert refusal(VonageSignature(TOKEN + "x"), bearer(**claims)) == "bad_signature"
-    private = rsa.generate_private_key(public_exponent=65_537, key_size=1_024)
+    private = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
     for alg, key in (("none", ""), ("HS512", TOKEN * 2), ("RS256", private)):
         assert refusal(VonageSignature(TOKEN), bearer(None, key, alg, **claims)) == "bad_signature"
 
 
-def test_a_jwt_of_another_algorithm_is_refused_though_its_mac_is_right() -> None:
-    for header in ({"alg": "none"}, {"alg": "RS256"}, {}):
-        token = jwt.api_jws.PyJWS().encode(b'{"iat":1796000000}', TOKEN, "HS256", headers=header)
-        if jwt.get_unverified_header(token)["alg"] == "HS256":
-            assert refusal(VonageSignature(TOKEN), Signed("", {"authorization": f"bearer {token}"})) is None
-        else:
-            assert refusal(VonageSignature(TOKEN), Signed("", {"authorization": f"Bearer {token}"})) == "bad_signature"
+@pytest.mark.parametrize(("alg", "code"), [("HS256", None), ("none", "bad_signature"), ("RS256", "bad_signature")])
+def test_a_jwt_that_names_another_algorithm_is_refused_though_its_mac_is_right(alg: str, code: str | None) -> None:
+    parts = (b'{"alg":"%s"}' % alg.encode(), b'{"iat":1796000000}')
+    signed = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    mac = base64.urlsafe_b64encode(hmac.digest(TOKEN.encode(), signed, "sha256")).rstrip(b"=")
+    token = f"{signed.decode()}.{mac.decode()}"
+    assert refusal(VonageSignature(TOKEN), Signed("", {"authorization": f"bearer {token}"})) == code
 
 
 def test_a_jwt_without_a_time_or_past_its_end_is_refused() -> None:
