@@ -17,6 +17,7 @@ from voice_runtime.audio.pcm import Samples
 from voice_runtime.cli import shared
 from voice_runtime.gateway.app import Gateway
 from voice_runtime.gateway.auth import Access
+from voice_runtime.gateway.carriers import CarrierAccess
 from voice_runtime.gateway.server import Server, listen
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline.config import LimitSettings, PipelineConfig, SessionSettings
@@ -103,11 +104,12 @@ async def opened(
     limits: LimitSettings | None = None,
     proxies: Sequence[str] = (),
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+    carriers: CarrierAccess | None = None,
 ) -> AsyncIterator[Doors]:
     """A gateway on a free port. tls: the server's side and a client's."""
     settings = SessionSettings(recognise="asr", reply="thinker", speak="speech")
     config = PipelineConfig(name="p", stages={}, session=settings, limits=limits or LimitSettings())
-    gateway = Gateway(config, cast(Pipeline, Stages()), cast(SileroVad, Deaf()), access, shared("web"))
+    gateway = Gateway(config, cast(Pipeline, Stages()), cast(SileroVad, Deaf()), access, shared("web"), carriers)
     server = Server(gateway, tls[0] if tls else None, proxies)
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
         async with asyncio.TaskGroup() as tasks:

@@ -18,14 +18,16 @@ from starlette.websockets import WebSocket
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway import tokens
 from voice_runtime.gateway.auth import TOKENS, Access
+from voice_runtime.gateway.carriers import CarrierAccess
 from voice_runtime.gateway.guard import Guard, refusal
 from voice_runtime.gateway.metrics import Metrics
 from voice_runtime.gateway.protocols import json_events, raw_pcm
 from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.gateway.transports import websocket
+from voice_runtime.gateway.twilio_voice import TwilioVoice
 from voice_runtime.gateway.whip import Whip
 from voice_runtime.models.vad import SileroVad
-from voice_runtime.pipeline.config import PipelineConfig
+from voice_runtime.pipeline.config import PipelineConfig, TelephonySettings
 from voice_runtime.pipeline.runtime import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -35,16 +37,25 @@ TRY_LATER = ("not_ready", "too_many_sessions", "too_many_attempts")
 class Gateway:
     """The HTTP and WebSocket side of a pipeline.
 
-    web: folder of the page.
+    web: folder of the page. carriers: who may call by telephone; nobody when it is left out.
     """
 
-    def __init__(self, config: PipelineConfig, pipeline: Pipeline, vad: SileroVad, access: Access, web: Path) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        pipeline: Pipeline,
+        vad: SileroVad,
+        access: Access,
+        web: Path,
+        carriers: CarrierAccess | None = None,
+    ) -> None:
         self._config = config
         self._pipeline = pipeline
         self._access = access
         self._metrics = Metrics()
         self._sessions = Sessions(config, pipeline, vad, self._metrics)
         self._whip = Whip(config, self._sessions, access.host, self._metrics.late_frames.inc)
+        carriers = carriers or CarrierAccess(TelephonySettings(), access.host)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),
@@ -52,11 +63,12 @@ class Gateway:
             Route(TOKENS, self._mint, methods=["POST"]),
             WebSocketRoute("/v1/pcm", self._pcm),
             *self._whip.routes,
+            *TwilioVoice(carriers).routes,
             Mount("/", StaticFiles(directory=web, html=True)),
         ]
         attempts = config.limits.attempts_per_minute
         inner = Starlette(routes=routes, exception_handlers={PeerError: self._refuse})
-        self.app: ASGIApp = Guard(inner, access, attempts, self._refused, self._turn_away)
+        self.app: ASGIApp = Guard(inner, access, carriers, attempts, self._refused, self._turn_away)
 
     async def close(self) -> None:
         """End the connections that no request holds."""

@@ -9,13 +9,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from voice_runtime.errors import PeerError
-from voice_runtime.gateway.auth import API, Access, is_session_door
+from voice_runtime.gateway.auth import API, TELEPHONY, Access, is_session_door
+from voice_runtime.gateway.carriers import CarrierAccess, carrier_and_token, target_of
 from voice_runtime.gateway.clients import Attempts, client_name
 
 # The page loads nothing from elsewhere; worklets and sockets are our own.
 CONTENT_POLICY = "default-src 'self'; connect-src 'self'; frame-ancestors 'none'"
 HTTP_STATUS = {
     **{"bad_ttl": 400, "bad_token": 401, "bad_host": 403, "bad_origin": 403},
+    **{"bad_form": 400, "bad_signature": 403, "replayed": 403, "no_such_carrier": 404},
     **{"no_api_key": 409, "too_many_attempts": 429, "no_such_peer": 404, "ice_restart": 409},
     **{"not_ready": 503, "too_many_sessions": 503},
 }
@@ -33,6 +35,7 @@ class Guard:
 
     Doors find the client's name in `state.client` of their request or socket.
 
+    carriers: who may call at telephony doors; webhooks have bodies, and are checked where these are read.
     attempts: most of one client in a minute. refused: counts. turn_away: tells a client of a socket why.
     """
 
@@ -40,12 +43,14 @@ class Guard:
         self,
         app: ASGIApp,
         access: Access,
+        carriers: CarrierAccess,
         attempts: int,
         refused: Callable[[PeerError], None],
         turn_away: Callable[[WebSocket, PeerError], Awaitable[None]],
     ) -> None:
         self._app = app
         self._access = access
+        self._carriers = carriers
         self._attempts = Attempts(attempts, time.monotonic)
         # Apart, so that who opens many sessions is not kept from ending them, and guesses at any door are counted.
         self._wrong_tokens = Attempts(attempts, time.monotonic)
@@ -71,11 +76,16 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _admit(self, scope: Scope, headers: Headers) -> None:
-        """Raises PeerError: too_many_attempts, bad_token."""
+        """Raises PeerError: too_many_attempts, bad_token, or what `CarrierAccess` has against it."""
         path = scope["path"]
         address = scope["client"][0] if scope.get("client") else ""
         client = client_name(address, behind_proxy=self._access.behind_proxy)
         scope.setdefault("state", {})["client"] = client
+        if path.startswith(TELEPHONY):
+            if scope["type"] == "websocket":
+                carrier, token = carrier_and_token(path)
+                self._carriers.check_handshake(carrier, target_of(scope), headers, token, client)
+            return
         if is_session_door(path) and (scope["type"] == "websocket" or scope["method"] == "POST"):
             self._attempts.check(client)
             self._attempts.add(client)
@@ -88,9 +98,8 @@ class Guard:
             raise
 
     async def _refuse(self, error: PeerError, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "websocket" and error.code == "too_many_attempts"
-        ):  # a browser shows its page no HTTP status
+        is_page = scope["type"] == "websocket" and not scope["path"].startswith(TELEPHONY)
+        if is_page and error.code == "too_many_attempts":  # a browser shows its page no HTTP status
             await self._turn_away(WebSocket(scope, receive, send), error)
             return
         self._refused(error)

@@ -18,6 +18,7 @@ from voice_runtime import assets
 from voice_runtime.errors import ConfigError
 from voice_runtime.gateway.app import Gateway
 from voice_runtime.gateway.auth import Access
+from voice_runtime.gateway.carriers import CarrierAccess
 from voice_runtime.gateway.clients import trusted_proxies
 from voice_runtime.gateway.tls import server_context
 from voice_runtime.gateway.transports.websocket import MOST_MESSAGE_BYTES
@@ -58,14 +59,15 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
     on_ready: called with the page's address once every stage is warm.
 
     Raises:
-        ConfigError: `options` would open us to everybody, name no certificate or proxy that can be used, the sockets'
-            folder is not private, or recordings cannot be written.
+        ConfigError: `options` would open us to everybody, name no certificate or proxy that can be used, a carrier's
+            secret is missing, the sockets' folder is not private, or recordings cannot be written.
         AssetError: a model file is missing.
         OSError: the port is taken.
     """
     proxies = trusted_proxies(options.proxies)
     origins = frozenset(config.access.origins)
     access = Access(options.host, options.token, origins, behind_proxy=bool(proxies))
+    carriers = CarrierAccess(config.telephony, options.host, most_wrong=config.limits.attempts_per_minute)
     tls = server_context(options.tls_cert, options.tls_key)
     _check_assets(config)
     _check_recording(config)
@@ -84,7 +86,7 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
         if options.supervise:  # entered first: the pipeline is closed before its workers are ended
             await stack.enter_async_context(Supervisor(config, options.pipeline_file, folder))
         pipeline = await stack.enter_async_context(Pipeline(config, folder))
-        gateway = Gateway(config, pipeline, vad, access, options.web)
+        gateway = Gateway(config, pipeline, vad, access, options.web, carriers)
         stack.push_async_callback(gateway.close)
         server = Server(gateway, tls, proxies)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -23,6 +23,9 @@ TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would
 # RFC 6454 section 6.2, as browsers send it: a name in ASCII and lower case, no port where it is the scheme's own.
 ORIGIN = re.compile(r"(http|https)://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII)
 OWN_PORTS = {("http", "80"), ("https", "443")}
+# What carriers call us by: perhaps with a path, where a proxy has one for us; no slash at the end.
+PUBLIC_URL = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
+EnvironmentName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 
 BACKCHANNELS = (
     *("yeah", "yes", "yep", "yup", "okay", "ok", "right", "sure", "alright", "all right", "exactly", "true", "indeed"),
@@ -177,6 +180,69 @@ class WebRtcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     ice_servers: tuple[IceServer, ...] = ()
 
 
+class CarrierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a carrier proves itself. Secrets stand in the environment: here are the names of their variables.
+
+    token_env: a token of our own choice, which the carrier sends in the path or as `Authorization`.
+    """
+
+    token_env: EnvironmentName | None = None
+
+
+class TwilioSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """auth_token_env: the account's auth token, with which Twilio signs."""
+
+    auth_token_env: EnvironmentName | None = None
+
+
+class PlivoSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """auth_token_env: the account's auth token, with which Plivo signs."""
+
+    auth_token_env: EnvironmentName | None = None
+
+
+class TelnyxSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """public_key_env: the account's public key; Telnyx signs webhooks and not handshakes."""
+
+    public_key_env: EnvironmentName | None = None
+
+
+class VonageSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """signature_secret_env: the account's signature secret, with which Vonage signs."""
+
+    signature_secret_env: EnvironmentName | None = None
+
+
+class TelephonySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which carriers may call; none by default, and each by its table.
+
+    public_url: what they call us by, https://host[:port][/path]: signatures are over it. calls: open at a time.
+    """
+
+    public_url: Annotated[str, Meta(max_length=500)] | None = None
+    calls: Annotated[int, Meta(ge=1)] = 8
+    twilio: TwilioSettings | None = None
+    plivo: PlivoSettings | None = None
+    telnyx: TelnyxSettings | None = None
+    vonage: VonageSettings | None = None
+    exotel: CarrierSettings | None = None
+    asterisk: CarrierSettings | None = None
+    freeswitch: CarrierSettings | None = None
+    jambonz: CarrierSettings | None = None
+
+    def __post_init__(self) -> None:
+        if self.public_url is not None and not PUBLIC_URL.fullmatch(self.public_url):
+            expected = "https://host[:port][/path] in lower case, without a slash at the end"
+            raise ValueError(f"public_url is {self.public_url!r}, expected {expected}")
+        if self.public_url is None and (self.twilio is not None or self.plivo is not None):
+            raise ValueError("public_url is missing, expected what Twilio or Plivo calls us by, which they sign")
+
+    def carriers(self) -> dict[str, CarrierSettings]:
+        """Those that may call."""
+        all_fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in all_fields.items() if isinstance(value, CarrierSettings)}
+
+
 class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole pipeline file."""
 
@@ -187,6 +253,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     access: AccessSettings = AccessSettings()
     recording: RecordingSettings | None = None
     webrtc: WebRtcSettings = WebRtcSettings()
+    telephony: TelephonySettings = TelephonySettings()
 
     def workers(self) -> dict[str, list[str]]:
         """Worker name -> the stages it runs."""
