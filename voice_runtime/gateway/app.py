@@ -21,6 +21,7 @@ from voice_runtime.gateway.auth import TOKENS, Access
 from voice_runtime.gateway.carriers import CarrierAccess
 from voice_runtime.gateway.guard import Guard, refusal
 from voice_runtime.gateway.metrics import Metrics
+from voice_runtime.gateway.phone import Phone
 from voice_runtime.gateway.protocols import json_events, raw_pcm
 from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.gateway.transports import websocket
@@ -56,6 +57,7 @@ class Gateway:
         self._sessions = Sessions(config, pipeline, vad, self._metrics)
         self._whip = Whip(config, self._sessions, access.host, self._metrics.late_frames.inc)
         carriers = carriers or CarrierAccess(TelephonySettings(), access.host)
+        self.phone = Phone(config, self._sessions, carriers, self._refused)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),
@@ -64,6 +66,7 @@ class Gateway:
             WebSocketRoute("/v1/pcm", self._pcm),
             *self._whip.routes,
             *TwilioVoice(carriers).routes,
+            *self.phone.routes,
             Mount("/", StaticFiles(directory=web, html=True)),
         ]
         attempts = config.limits.attempts_per_minute

@@ -70,6 +70,8 @@ class CarrierAccess:
     ) -> None:
         self._public_url = settings.public_url or ""
         self._proofs = {name: _proofs(carrier, environ) for name, carrier in settings.carriers().items()}
+        socket = settings.audiosocket
+        self._uuid = None if socket is None else _secret(environ, socket.uuid_env)
         self._wrong = Attempts(most_wrong, clock)
         self._seen = Seen()
         self._clock = clock
@@ -78,6 +80,14 @@ class CarrierAccess:
             if not is_private and proofs.handshake is None and proofs.token is None:
                 at = settings.public_url or f"host {host}"
                 raise ConfigError(f"telephony.{name} lets everybody call at {at}, expected {_wanted(name)}")
+
+        if socket is not None and self._uuid is None and not is_private:
+            raise ConfigError(f"telephony.audiosocket lets everybody call at host {host}, expected uuid_env")
+
+    def check_uuid(self, call_id: str) -> None:
+        """Whether a call of AudioSocket may begin. Raises PeerError: bad_token."""
+        if self._uuid is not None and not hmac.compare_digest(encoded(call_id.lower()), encoded(self._uuid.lower())):
+            raise PeerError("bad_token", "the call's UUID is wrong, expected the one that the server was set up with")
 
     def check_handshake(
         self, carrier: str, target: str, headers: Mapping[str, str], path_token: str = "", client: str = ""

@@ -19,6 +19,7 @@ HTTP_STATUS = {
     **{"bad_ttl": 400, "bad_token": 401, "bad_host": 403, "bad_origin": 403},
     **{"bad_form": 400, "bad_signature": 403, "replayed": 403, "no_such_carrier": 404},
     **{"no_api_key": 409, "too_many_attempts": 429, "no_such_peer": 404, "ice_restart": 409},
+    **{"no_such_call": 404, "no_such_ability": 409},
     **{"not_ready": 503, "too_many_sessions": 503},
 }
 # What a browser asks before it lets a page of another host send more than a form could (Fetch standard, CORS protocol).

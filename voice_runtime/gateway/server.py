@@ -88,6 +88,7 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
         pipeline = await stack.enter_async_context(Pipeline(config, folder))
         gateway = Gateway(config, pipeline, vad, access, options.web, carriers)
         stack.push_async_callback(gateway.close)
+        await stack.enter_async_context(gateway.phone.listening(options.host))
         server = Server(gateway, tls, proxies)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         serving = tasks.create_task(server.serve(sockets=[listener]), name="uvicorn")

@@ -213,10 +213,22 @@ class VonageSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, k
     signature_secret_env: EnvironmentName | None = None
 
 
+class AudioSocketSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Asterisk's AudioSocket, plain TCP. port: 0 takes a free one.
+
+    uuid_env: the variable with the UUID that calls must have, the protocol's only secret; it travels in the clear.
+    """
+
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 9_019
+    uuid_env: EnvironmentName | None = None
+
+
 class TelephonySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Which carriers may call; none by default, and each by its table.
 
     public_url: what they call us by, https://host[:port][/path]: signatures are over it. calls: open at a time.
+    instructions: a system message for the thinker in calls; $name stands for a parameter of the call, $call_id and
+        $carrier for these. auto: the door for a carrier that its first message tells.
     """
 
     public_url: Annotated[str, Meta(max_length=500)] | None = None
@@ -229,6 +241,9 @@ class TelephonySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     asterisk: CarrierSettings | None = None
     freeswitch: CarrierSettings | None = None
     jambonz: CarrierSettings | None = None
+    auto: CarrierSettings | None = None
+    audiosocket: AudioSocketSettings | None = None
+    instructions: Annotated[str, Meta(max_length=2_000)] = ""
 
     def __post_init__(self) -> None:
         if self.public_url is not None and not PUBLIC_URL.fullmatch(self.public_url):

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from voice_runtime.audio import g711
-from voice_runtime.audio.pcm import PcmReader, Samples, to_pcm, to_samples
+from voice_runtime.audio.pcm import PcmReader, Samples
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols.telephony import base
 from voice_runtime.gateway.transports.common import EVENT_S, Allowance, HungUp, outputs
@@ -76,18 +76,15 @@ class CarrierAudio:
 
     def samples(self, data: bytes) -> Samples:
         """float32, shape (T,), at the call's rate."""
-        match self._encoding:
-            case "mulaw":
-                return to_samples(g711.mulaw_to_pcm(data))
-            case "alaw":
-                return to_samples(g711.alaw_to_pcm(data))
-            case "l16":
-                return self._reader.push(data)
+        if self._encoding == "l16":
+            return self._reader.push(data)
+        return g711.decode(data, self._encoding)
 
 
 def encoder(audio: base.AudioFormat) -> Callable[[bytes], bytes]:
     """16-bit PCM to the call's encoding."""
-    return {"mulaw": g711.pcm_to_mulaw, "alaw": g711.pcm_to_alaw, "l16": bytes}[audio.encoding]
+    law = audio.encoding
+    return bytes if law == "l16" else lambda pcm: g711.encode_pcm(pcm, law)
 
 
 def lead_ms(codec: base.CarrierCodec) -> int | None:
@@ -128,11 +125,11 @@ class PhoneCall:
             raise PeerError("no_such_ability", f"{self.codec.name} takes no transfer here, expected hangup")
         self._commands.put_nowait(command)
 
-    async def serve(self, limits: Limits) -> str:
-        """Carry the call until one side ends it; why it ended."""
+    async def serve(self, limits: Limits, events: Iterable[base.CarrierEvent]) -> str:
+        """Carry the call until one side ends it; why it ended. events: those that came with its start."""
         try:
             async with asyncio.timeout(limits.call_s), asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(), name="read carrier")
+                tasks.create_task(self._read(list(events)), name="read carrier")
                 tasks.create_task(self._follow(), name="follow session")
                 tasks.create_task(self._send(limits.send_s), name="send to carrier")
                 tasks.create_task(self._watch_clock(), name="watch call's clock")
@@ -147,17 +144,17 @@ class PhoneCall:
             self._session.close()
         return "ended"
 
-    async def _read(self) -> None:
+    async def _read(self, events: list[base.CarrierEvent]) -> None:
         sound = Allowance("too_much_audio", time.monotonic())
-        messages = Allowance("too_many_events", time.monotonic())
+        others = Allowance("too_many_events", time.monotonic())
         while True:
-            message = await self._link.receive()
-            for event in self.codec.receive(message):
+            for event in events:
                 if isinstance(event, base.Audio):
                     await self._hear(self._caller.samples(event.data), sound)
                 else:
-                    messages.take(EVENT_S, time.monotonic())
+                    others.take(EVENT_S, time.monotonic())
                     self._take(event)
+            events = self.codec.receive(await self._link.receive())
 
     async def _hear(self, samples: Samples, allowance: Allowance) -> None:
         rate_hz = self.started.audio.rate_hz
@@ -242,16 +239,3 @@ class PhoneCall:
                     await self._stirred.wait()
             except TimeoutError:
                 pass
-
-
-@dataclass(slots=True)
-class Calls:
-    """The calls that go on now, by an id of ours."""
-
-    open: dict[str, PhoneCall] = field(default_factory=dict)
-
-    def find(self, call_id: str) -> PhoneCall:
-        """Raises PeerError: no_such_call."""
-        if call_id not in self.open:
-            raise PeerError("no_such_call", f"there is no call {call_id[:40]!r}, expected one of those that go on")
-        return self.open[call_id]
