@@ -132,7 +132,7 @@ class JitterBuffer:
         Of several that are missing each has its own deadline: one that comes out of order behind a loss is not lost.
         """
         packet, missing = self._held[first], self._missing(self._held[first])
-        is_last = first - 1 == self._next or missing <= packet.length
+        is_last = missing <= packet.length
         return missing <= 0 or len(self._held) >= MOST_HELD or (is_last and now_s >= self._deadline_s())
 
     def _missing(self, packet: _Packet) -> int:
