@@ -2,91 +2,14 @@
 
 import math
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voice_runtime.audio.jitter import CLOCK_HZ, LONGEST_GAP_S, MOST_HELD, JitterBuffer, Lost, Voice
-
-START_S = 5_000.0  # as large as a real monotonic clock
-FRAME_MS = 20
-FIRST_SEQUENCE, FIRST_TIMESTAMP = 65_530, 2**32 - 3_000  # both wrap around within the first packets
-
-
-@dataclass
-class Line:
-    """Packets come on it, and what is due is pulled at once. Times are ms since the first packet was sent.
-
-    With every step it checks that `wait_s` is right: before it is over nothing comes, and then something does.
-    """
-
-    packet_ms: int = FRAME_MS
-    sequence: int = FIRST_SEQUENCE
-    timestamp: int = FIRST_TIMESTAMP
-    buffer: JitterBuffer = field(default_factory=JitterBuffer)
-    now_s: float = START_S
-    out: list[tuple[float, Voice | Lost]] = field(default_factory=list)
-
-    def come(self, number: int, at_ms: float, shift_ms: float = 0) -> None:
-        """Packet `number`. shift_ms: of its timestamp, against its number."""
-        self.run_until(at_ms)
-        self.push(number, shift_ms)
-        self.pull()
-
-    def push(self, number: int, shift_ms: float = 0) -> None:
-        timestamp = self.timestamp + round((number * self.packet_ms + shift_ms) * CLOCK_HZ / 1000)
-        sequence = (self.sequence + number) & 0xFFFF
-        self.buffer.push(sequence, timestamp & 0xFFFFFFFF, number.to_bytes(4), self.packet_ms, self.now_s)
-
-    def come_in_order(self, numbers: Iterable[int], late_ms: float = 0, shift_ms: float = 0) -> None:
-        for number in numbers:
-            self.come(number, number * self.packet_ms + late_ms, shift_ms)
-
-    def run_until(self, at_ms: float) -> None:
-        until_s = START_S + at_ms / 1000
-        while (wait_s := self.buffer.wait_s(self.now_s)) <= until_s - self.now_s:
-            assert wait_s == 0 or self.buffer.pull(self.now_s + wait_s / 2) is None
-            self.now_s += wait_s
-            assert self.pull() > 0
-        self.now_s = max(self.now_s, until_s)
-
-    def pull(self) -> int:
-        """How many pieces were due."""
-        before = len(self.out)
-        while (piece := self.buffer.pull(self.now_s)) is not None:
-            self.out.append((self.ms, piece))
-        assert len(self.buffer._held) <= MOST_HELD
-        return len(self.out) - before
-
-    @property
-    def ms(self) -> float:
-        return (self.now_s - START_S) * 1000
-
-    @property
-    def voices(self) -> list[int]:
-        return [int.from_bytes(piece.payload) for _, piece in self.out if isinstance(piece, Voice)]
-
-    @property
-    def losses(self) -> list[tuple[float, float, int | None]]:
-        """When, how many ms, and the number of the packet that may have the error correction."""
-        return [
-            (round(at, 3), piece.ms, None if piece.following is None else int.from_bytes(piece.following))
-            for at, piece in self.out
-            if isinstance(piece, Lost)
-        ]
-
-    @property
-    def filled_ms(self) -> float:
-        filled_ms = sum(ms for _, ms, _ in self.losses)
-        assert filled_ms == self.buffer.counts.filled_ms
-        return filled_ms
-
-    @property
-    def length_ms(self) -> float:
-        return len(self.voices) * self.packet_ms + self.filled_ms
+from tests.support.line import FIRST_SEQUENCE, FIRST_TIMESTAMP, START_S, Line
+from voice_runtime.audio.jitter import LONGEST_GAP_S, MOST_HELD, Lost, Voice
 
 
 # In order, and nearly
@@ -118,7 +41,8 @@ def test_the_stream_begins_with_the_first_packet_that_comes_and_nothing_is_waite
     assert line.buffer.wait_s(START_S) == math.inf
     assert line.buffer.pull(START_S + 60) is None
     line.come(7, 140)
-    assert line.out == [(pytest.approx(140), Voice((7).to_bytes(4)))]
+    assert line.timed_voices == [(140, 7)]
+    assert line.losses == []
 
 
 def test_a_packet_out_of_order_waits_for_the_one_before_it() -> None:
@@ -127,7 +51,7 @@ def test_a_packet_out_of_order_waits_for_the_one_before_it() -> None:
     line.come(2, 40)
     assert line.voices == [0]
     line.come(1, 45)
-    assert line.out[1:] == [(line.ms, Voice((1).to_bytes(4))), (line.ms, Voice((2).to_bytes(4)))]
+    assert line.timed_voices[1:] == [(45, 1), (45, 2)]
     assert line.losses == []
 
 
@@ -166,9 +90,7 @@ def test_a_loss_is_waited_for_as_long_as_depth_says_and_no_longer() -> None:
     line = Line()
     line.come_in_order(n for n in range(10) if n != 5)
     assert line.losses == [(5 * 20 + 40, 20, 6)]
-    assert line.voices == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-    assert line.out[6:8] == [(pytest.approx(140), Voice((n).to_bytes(4))) for n in (6, 7)]
-    assert line.out[-1] == (pytest.approx(180), Voice((9).to_bytes(4)))  # no delay is left behind
+    assert line.timed_voices[4:] == [(80, 4), (140, 6), (140, 7), (160, 8), (180, 9)]  # no delay is left behind
 
 
 def test_of_several_lost_in_a_row_each_has_its_time_and_the_last_is_asked_of_the_packet_after_it() -> None:

@@ -113,7 +113,7 @@ class JitterBuffer:
         return self._ready.popleft() if self._ready else None
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until `pull` gives something though no packet comes; inf before the first and while the peer is away."""
+        """Seconds until `pull` gives something though no packet comes; inf before the first, and of a peer away."""
         return float("inf") if self._next is None else max(0.0, self._deadline_s() - now_s)
 
     def _prepare(self, due: int, now_s: float) -> None:
