@@ -164,8 +164,9 @@ async def test_a_packet_that_is_not_opus_is_as_one_that_was_lost(payload: bytes)
 async def test_what_looks_like_opus_and_is_not_ends_nothing() -> None:
     caller, rng = Caller(), np.random.default_rng(1)
     for number in range(100):
-        broken = number % 3 == 1
-        caller.send(number, packets()[number][:1] + rng.bytes(40) if broken else None)
+        head = packets()[number][0]
+        broken = {1: bytes([head]) + rng.bytes(40), 2: bytes([head | 3, 0x41, 0xFF])}  # padding longer than the packet
+        caller.send(number, broken.get(number % 4))
         sound = await caller.hear()
         assert sound.size == FRAME
         assert np.abs(sound).max() <= 1

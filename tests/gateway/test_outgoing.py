@@ -1,6 +1,7 @@
 """The stream that never stops: when its frames leave, what is in them, how it is cut, and what was heard of it."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -200,6 +201,23 @@ def test_a_flush_right_after_a_resume_does_not_click() -> None:
     ear.outgoing.flush()
     ear.hear(2)
     assert ear.frames[3:] == [SILENCE] * 3
+    ear.say("r2", tone(1))
+    assert np.array_equal(ear.hear(), tone(1))
+
+
+@pytest.mark.parametrize("end", [Outgoing.pause, Outgoing.flush])
+def test_a_cut_that_comes_while_another_one_waits_for_its_frame_fades_all_the_same(
+    end: Callable[[Outgoing], object],
+) -> None:
+    ear = Ear()
+    ear.say("r1", tone(6))
+    ear.hear(2)
+    ear.outgoing.pause()
+    ear.outgoing.resume()
+    end(ear.outgoing)
+    ear.hear(2)
+    assert steepest(ear.sound[FRAME:]) < 1.1 * steepest(tone(6))
+    assert ear.frames[3] == SILENCE != ear.frames[2]
 
 
 def test_a_new_reply_ends_the_pause_of_the_one_before_with_its_own_captions() -> None:
