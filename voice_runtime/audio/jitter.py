@@ -17,7 +17,7 @@ JITTER_PACKETS = 250  # looked back at: 5 s
 JITTER_SHARE = 0.98  # of packets that come within the wait
 TRANSIT_S = 5.0  # the quickest way is measured over one to two such spans: clocks that drift are followed
 MOST_HELD = 100  # packets: 2 s
-LONGEST_GAP_S = 2.0  # of a longer one no more is filled in: the peer was away
+LONGEST_GAP_S = 2.0  # of a longer one no more is filled in: the peer is away
 RESTART_PACKETS = 500  # so far off the sequence that, twice in a row, it is a new one
 PIECE = CLOCK_HZ // 50  # ticks of what is filled in at a time
 GRAIN = CLOCK_HZ // 400  # what is filled in is a multiple of 2.5 ms, as Opus conceals
@@ -68,7 +68,8 @@ class JitterBuffer:
     _held: dict[int, _Packet] = field(default_factory=dict)  # by unwrapped sequence number
     _next: int | None = None  # the sequence number that is due
     _due: int = 0  # its timestamp, unwrapped
-    _stretched: int = 0  # ticks filled in since the last packet, while nothing at all came
+    _stretched: int = 0  # ticks filled in from there on, one piece at a time as each was given up
+    _behind_s: float = 0.0  # how much later than the quickest the stream goes on, since it was stalled
     _ready: deque[Voice | Lost] = field(default_factory=deque)
     _after_strange: int | None = None  # the sequence number that would make a strange packet a new sequence
     _quickest: list[float] = field(default_factory=list)  # seconds, in this span and in the one before
@@ -94,13 +95,16 @@ class JitterBuffer:
             self.counts.strange += 1
             return
         unwrapped = self._due + _signed(timestamp - self._due, 32)
-        self._measure(now_s - unwrapped / CLOCK_HZ, now_s)
+        late_s = self._measure(now_s - unwrapped / CLOCK_HZ, now_s)
         if self._next is not None and number < self._next:
             self.counts.late += 1
         elif number in self._held:
             self.counts.repeated += 1
         else:
             self._held[number] = _Packet(unwrapped, payload, round(length_ms * CLOCK_HZ / 1000))
+            if unwrapped < self._due + self._stretched:
+                # Its place was filled. What follows is as late as it is, and is not to be filled once more.
+                self._behind_s, self._stretched = late_s, 0
 
     def pull(self, now_s: float) -> Voice | Lost | None:
         """The next piece of the stream; None when none is due."""
@@ -109,18 +113,31 @@ class JitterBuffer:
         return self._ready.popleft() if self._ready else None
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until `pull` may give something though no packet comes; inf before the first packet."""
+        """Seconds until `pull` gives something though no packet comes; inf before the first, and of a peer away."""
         return float("inf") if self._next is None else max(0.0, self._deadline_s() - now_s)
 
     def _prepare(self, due: int, now_s: float) -> None:
-        if due in self._held:
+        first = min(self._held, default=None)
+        if first == due:
             self._give(due, is_lost=False)
-        elif now_s >= self._deadline_s() or len(self._held) >= MOST_HELD:
-            if self._held:
-                self._give(min(self._held), is_lost=True)
-            else:
-                self._stretched += PIECE
-                self._fill(PIECE, None)
+        elif first is not None and self._is_next_in_line(first, now_s):
+            self._give(first, is_lost=True)
+        elif now_s >= self._deadline_s():
+            self._stretched += PIECE
+            self._fill(PIECE, None)
+
+    def _is_next_in_line(self, first: int, now_s: float) -> bool:
+        """Nothing before the first packet held is waited for any more.
+
+        Of several that are missing each has its own deadline: one that comes out of order behind a loss is not lost.
+        """
+        packet, missing = self._held[first], self._missing(self._held[first])
+        is_last = missing <= packet.length
+        return missing <= 0 or len(self._held) >= MOST_HELD or (is_last and now_s >= self._deadline_s())
+
+    def _missing(self, packet: _Packet) -> int:
+        """Ticks to be filled in before it."""
+        return min(packet.timestamp - self._due, int(LONGEST_GAP_S * CLOCK_HZ)) - self._stretched
 
     def _give(self, number: int, *, is_lost: bool) -> None:
         """Fill up to the packet, and give it out. Without a loss there is a gap where a peer sent nothing on purpose.
@@ -130,8 +147,7 @@ class JitterBuffer:
         assert self._next is not None
         packet = self._held.pop(number)
         self.counts.lost += number - self._next
-        missing = packet.timestamp - self._due - self._stretched
-        self._fill(min(missing, int(LONGEST_GAP_S * CLOCK_HZ)), packet.payload if is_lost else None)
+        self._fill(self._missing(packet), packet.payload if is_lost else None)
         self._next, self._due, self._stretched = number + 1, packet.timestamp + packet.length, 0
         self._ready.append(Voice(packet.payload))
 
@@ -144,8 +160,10 @@ class JitterBuffer:
             self._ready.append(Lost(piece * 1000 / CLOCK_HZ, None if ticks else following))
 
     def _deadline_s(self) -> float:
-        """When what is due is given up."""
-        return min(self._quickest) + (self._due + self._stretched) / CLOCK_HZ + self._depth_s
+        """When what is due is given up; never, while the peer is away."""
+        if self._stretched >= LONGEST_GAP_S * CLOCK_HZ:
+            return float("inf")
+        return min(self._quickest) + self._behind_s + (self._due + self._stretched) / CLOCK_HZ + self._depth_s
 
     def _number(self, sequence: int, timestamp: int) -> int | None:
         """The packet's unwrapped sequence number; None when it is far from what is due, unless two in a row are."""
@@ -165,16 +183,20 @@ class JitterBuffer:
         self._quickest.clear()
         self._lateness.clear()
         self._next, self._due, self._stretched, self._after_strange = sequence, timestamp, 0, None
+        self._behind_s = 0.0
 
-    def _measure(self, transit_s: float, now_s: float) -> None:
-        """Learn from a packet's way, which is known but for a constant: how late do packets come after the quickest."""
+    def _measure(self, transit_s: float, now_s: float) -> float:
+        """Learn from a packet's way, which is known but for a constant: how late it comes after the quickest."""
         if not self._quickest or now_s >= self._span_end_s:
             self._quickest = [transit_s, *self._quickest[:1]]
             self._span_end_s = now_s + TRANSIT_S
         self._quickest[0] = min(self._quickest[0], transit_s)
-        self._lateness.append(transit_s - min(self._quickest))
+        late_s = transit_s - min(self._quickest)
+        self._behind_s = min(self._behind_s, late_s)
+        self._lateness.append(late_s)
         latest = sorted(self._lateness)[int(JITTER_SHARE * len(self._lateness))]
         self._depth_s = min(LONGEST_WAIT_S, max(SHORTEST_WAIT_S, latest))
+        return late_s
 
 
 def _signed(difference: int, bits: int) -> int:

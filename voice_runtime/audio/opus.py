@@ -92,8 +92,7 @@ class Decoder:
         Raises:
             MediaError: the packet is empty or not Opus; the stream goes on with the next one.
         """
-        if not packet:  # libopus would conceal a loss
-            raise MediaError("an Opus packet has no bytes, expected at least 1")
+        _expect_bytes(packet)
         return self._run(packet, self._sound.size, use_fec=False)
 
     def recover(self, following: bytes, ms: float) -> Samples:
@@ -102,6 +101,7 @@ class Decoder:
         Raises:
             MediaError: as `decode`.
         """
+        _expect_bytes(following)
         return self._run(following, self._count(ms), use_fec=True)
 
     def conceal(self, ms: float) -> Samples:
@@ -128,7 +128,15 @@ def duration_ms(packet: bytes) -> float:
     Raises:
         MediaError: it is empty or not Opus.
     """
-    return _check(_opus.opus_packet_get_nb_samples(packet, len(packet), 48_000)) / 48
+    samples = _check(_opus.opus_packet_get_nb_samples(packet, len(packet), 48_000))
+    if samples == 0:  # libopus counts no frames where RFC 6716, section 3.2.5, forbids it
+        raise MediaError("an Opus packet has 0 frames, expected at least 1")
+    return samples / 48
+
+
+def _expect_bytes(packet: bytes) -> None:
+    if not packet:  # libopus would conceal a loss
+        raise MediaError("an Opus packet has no bytes, expected at least 1")
 
 
 def _check(result: int) -> int:

@@ -69,14 +69,18 @@ class Outgoing:
     _fading: bytes = b""
     _is_paused: bool = False
     _is_rising: bool = False
-    _reply: str = ""
+    _reply: str = ""  # of the frame sent last
+    _newest: str = ""  # of the frame appended last
     _sent_ms: float = 0.0
     _sent: deque[_Sent] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     def append(self, reply: str, pcm: bytes) -> None:
-        """A frame of at most 20 ms."""
-        if self._is_paused and reply != self._reply:
+        """A frame of at most 20 ms. One of a new reply ends a pause: of the reply that is paused no more will come."""
+        if self._is_paused and reply != self._newest:
+            its_own = [item for item in self._queue if item.reply == reply]  # captions come before their sound
             self.flush()
+            self._queue.extend(its_own)
+        self._newest = reply
         self._queue.append(_Sound(reply, pcm))
 
     def caption(self, words: ReplyText) -> None:
@@ -89,7 +93,7 @@ class Outgoing:
         self._is_paused = True
 
     def resume(self) -> None:
-        self._is_rising, self._is_paused = self._is_paused, False
+        self._is_rising, self._is_paused = self._is_rising or self._is_paused, False
 
     def flush(self) -> list[ReplyText]:
         """Drop what is queued; the captions that were."""
