@@ -71,7 +71,7 @@ class Gateway:
         ]
         attempts = config.limits.attempts_per_minute
         inner = Starlette(routes=routes, exception_handlers={PeerError: self._refuse})
-        self.app: ASGIApp = Guard(inner, access, carriers, attempts, self._refused, self._turn_away)
+        self.app: ASGIApp = Guard(inner, access, attempts, self._refused, self._turn_away, carriers)
 
     async def close(self) -> None:
         """End the connections that no request holds."""

@@ -12,6 +12,7 @@ from voice_runtime.errors import PeerError
 from voice_runtime.gateway.auth import API, TELEPHONY, Access, is_session_door
 from voice_runtime.gateway.carriers import CarrierAccess, carrier_and_token, target_of
 from voice_runtime.gateway.clients import Attempts, client_name
+from voice_runtime.pipeline.config import TelephonySettings
 
 # The page loads nothing from elsewhere; worklets and sockets are our own.
 CONTENT_POLICY = "default-src 'self'; connect-src 'self'; frame-ancestors 'none'"
@@ -36,22 +37,22 @@ class Guard:
 
     Doors find the client's name in `state.client` of their request or socket.
 
-    carriers: who may call at telephony doors; webhooks have bodies, and are checked where these are read.
     attempts: most of one client in a minute. refused: counts. turn_away: tells a client of a socket why.
+    carriers: who may call by telephone, nobody if left out; webhooks are checked where their bodies are read.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         access: Access,
-        carriers: CarrierAccess,
         attempts: int,
         refused: Callable[[PeerError], None],
         turn_away: Callable[[WebSocket, PeerError], Awaitable[None]],
+        carriers: CarrierAccess | None = None,
     ) -> None:
         self._app = app
         self._access = access
-        self._carriers = carriers
+        self._carriers = carriers or CarrierAccess(TelephonySettings(), access.host)
         self._attempts = Attempts(attempts, time.monotonic)
         # Apart, so that who opens many sessions is not kept from ending them, and guesses at any door are counted.
         self._wrong_tokens = Attempts(attempts, time.monotonic)

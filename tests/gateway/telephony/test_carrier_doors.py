@@ -70,7 +70,7 @@ async def phone(proxied: bool = False) -> AsyncIterator[Phone]:
     paths = ("/telephony/{carrier}", "/telephony/{carrier}/{token}")
     inner = Starlette(routes=[WebSocketRoute(path, phone.door) for path in paths])
     api = Access("127.0.0.1", "the-api-key", behind_proxy=proxied)
-    guard = Guard(inner, api, access(), 30, lambda error: phone.refused.append(error.code), never)
+    guard = Guard(inner, api, 30, lambda error: phone.refused.append(error.code), never, access())
     server = Server(cast(Gateway, SimpleNamespace(app=guard)), None, ["127.0.0.1"] if proxied else [])
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
         phone.port = listener.getsockname()[1]
@@ -122,7 +122,7 @@ async def test_who_tries_too_often_is_refused_by_status_and_others_are_not() -> 
 
 
 def signature(form: dict[str, str], url: str = URL + VOICE) -> str:
-    return RequestValidator(SECRET).compute_signature(url, form)
+    return str(RequestValidator(SECRET).compute_signature(url, form))
 
 
 async def test_twilios_call_is_answered_with_a_stream_to_us_that_knows_both_numbers() -> None:

@@ -204,18 +204,18 @@ def test_a_key_that_is_none_is_told_at_the_start(key: str) -> None:
 # Vonage
 
 
-def bearer(body: bytes | None = None, key: object = TOKEN, alg: str = "HS256", **claims: object) -> Signed:
-    token = jwt.encode(claims, key, alg, headers={"typ": "JWT"})  # type: ignore[arg-type,unused-ignore]
+def bearer(body: bytes | None = None, key: object = TOKEN, alg: str = "HS256", **claims: float | str) -> Signed:
+    token = jwt.encode(claims, key, alg, headers={"typ": "JWT"})
     return Signed(STREAM_URL, {"authorization": f"Bearer {token}"}, body)
 
 
 def test_a_handshake_with_vonages_jwt_passes_and_one_that_was_signed_otherwise_does_not() -> None:
-    claims: dict[str, object] = {"iat": 1_796_000_000, "jti": "1", "iss": "Vonage", "api_key": "abcd"}
-    assert refusal(VonageSignature(TOKEN), bearer(**claims)) is None
-    assert refusal(VonageSignature(TOKEN + "x"), bearer(**claims)) == "bad_signature"
+    request = bearer(iat=1_796_000_000, jti="1", iss="Vonage", api_key="abcd")
+    assert refusal(VonageSignature(TOKEN), request) is None
+    assert refusal(VonageSignature(TOKEN + "x"), request) == "bad_signature"
     private = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
     for alg, key in (("none", ""), ("HS512", TOKEN * 2), ("RS256", private)):
-        assert refusal(VonageSignature(TOKEN), bearer(None, key, alg, **claims)) == "bad_signature"
+        assert refusal(VonageSignature(TOKEN), bearer(None, key, alg, iat=NOW_S)) == "bad_signature"
 
 
 @pytest.mark.parametrize(("alg", "code"), [("HS256", None), ("none", "bad_signature"), ("RS256", "bad_signature")])
@@ -256,7 +256,7 @@ def test_what_was_seen_comes_but_once_and_the_oldest_is_forgotten_when_there_is_
 
 
 def test_no_secret_is_shown() -> None:
-    schemes = [TwilioSignature(TOKEN), PlivoSignature(TOKEN), VonageSignature(TOKEN)]
+    schemes: list[Scheme] = [TwilioSignature(TOKEN), PlivoSignature(TOKEN), VonageSignature(TOKEN)]
     assert TOKEN not in repr(schemes)
     for scheme in schemes:
         with pytest.raises(PeerError) as refused:
