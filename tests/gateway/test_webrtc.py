@@ -24,7 +24,6 @@ from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.cli import default_pipeline
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.auth import Access
-from voice_runtime.gateway.carriers import CarrierAccess
 from voice_runtime.gateway.guard import Guard
 from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.gateway.whip import Whip
@@ -32,7 +31,6 @@ from voice_runtime.pipeline.config import (
     IceServer,
     PipelineConfig,
     SessionSettings,
-    TelephonySettings,
     WebRtcSettings,
     load,
 )
@@ -156,8 +154,7 @@ async def door(config: PipelineConfig = CONFIG) -> AsyncIterator[Door]:
         raise AssertionError(error)  # there is no WebSocket here
 
     inner = Starlette(routes=whip.routes, exception_handlers={PeerError: refuse})
-    nobody = CarrierAccess(TelephonySettings(), "127.0.0.1")
-    app = Guard(inner, Access("127.0.0.1"), nobody, 1_000, lambda error: None, turn_away)
+    app = Guard(inner, Access("127.0.0.1"), 1_000, lambda error: None, turn_away)
     server = _Server(uvicorn.Config(app, lifespan="off", log_config=None))
     with sockets.create_server(("127.0.0.1", 0)) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -18,7 +18,7 @@ from voice_runtime.audio import opus
 from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.gateway.transports import upstream
 from voice_runtime.gateway.transports.outgoing import Outgoing
-from voice_runtime.gateway.transports.webrtc import AgentTrack
+from voice_runtime.gateway.transports.rtc import AgentTrack
 
 MICROPHONE_HZ = 16_000
 AGENT_HZ = 24_000

@@ -19,6 +19,7 @@ from voice_runtime.gateway.protocols import json_events
 from voice_runtime.gateway.protocols.sdp import MOST_FRAGMENT_BYTES, MOST_OFFER_BYTES
 from voice_runtime.gateway.sessions import Sessions
 from voice_runtime.gateway.transports import upstream
+from voice_runtime.gateway.transports.rtc import Connection
 from voice_runtime.gateway.transports.webrtc import INPUT_HZ, OUTPUT_HZ, Peer
 from voice_runtime.pipeline.config import IceServer, PipelineConfig
 
@@ -40,7 +41,7 @@ class Whip:
         self._session_s = config.limits.session_s
         self._sessions = sessions
         self._on_late = on_late
-        self._peers: dict[str, Peer] = {}
+        self._connections: dict[str, Connection] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.routes = [
             Route(f"{PATH}/config", self._config),
@@ -89,20 +90,20 @@ class Whip:
         return Response(answer, 201, {"location": f"{PATH}/{peer_id}"}, SDP_TYPE)
 
     async def _patch(self, request: Request) -> Response:
-        peer = self._peer(request)
-        await peer.add_candidates(await read_text(request, FRAGMENT_TYPE, MOST_FRAGMENT_BYTES, "bad_candidates"))
+        connection = self._connection(request)
+        await connection.add_candidates(await read_text(request, FRAGMENT_TYPE, MOST_FRAGMENT_BYTES, "bad_candidates"))
         return Response(status_code=204)
 
     async def _delete(self, request: Request) -> Response:
-        self._peer(request)
+        self._connection(request)
         self.end(request.url.path)
         return Response(status_code=204)
 
-    def _peer(self, request: Request) -> Peer:
-        peer = self._peers.get(request.path_params["peer"])
-        if peer is None:
+    def _connection(self, request: Request) -> Connection:
+        connection = self._connections.get(request.path_params["peer"])
+        if connection is None:
             raise PeerError("no_such_peer", "the connection has ended, expected the Location of one that is open")
-        return peer
+        return connection
 
     async def _serve(
         self, peer_id: str, offer: str, resume: str | None, client: str, answered: asyncio.Future[str]
@@ -113,14 +114,14 @@ class Whip:
                 ready = json_events.ready(
                     admitted.id, INPUT_HZ, OUTPUT_HZ, admitted.resume, recorded=admitted.is_recorded
                 )
-                peer = Peer(admitted.session, ready, self._ice.live(), self._on_late)
+                connection = Connection(INPUT_HZ, OUTPUT_HZ, self._ice.live(), self._on_late)
                 try:
-                    answered.set_result(await peer.answer(offer))
-                    self._peers[peer_id] = peer
-                    await peer.serve(self._session_s)
+                    answered.set_result(await connection.answer(offer))
+                    self._connections[peer_id] = connection
+                    await Peer(connection, admitted.session, ready).serve(self._session_s)
                 finally:
-                    self._peers.pop(peer_id, None)
-                    await peer.close()
+                    self._connections.pop(peer_id, None)
+                    await connection.close()
         except Exception as error:
             if not isinstance(error, PeerError):
                 logger.exception("a peer's session failed")

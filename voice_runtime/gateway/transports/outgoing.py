@@ -114,12 +114,18 @@ class Outgoing:
         pcm, sent = self._fading, 0.0
         self._fading = b""
         if not pcm and not self._is_paused:
-            while self._queue and isinstance(self._queue[0], ReplyText):
-                captions.append(self._queue.popleft())  # type: ignore[arg-type]
+            captions = self.due_captions()
             pcm, sent = self._next_sound()
         self._sent.append(_Sent(ticks, self._reply, self._sent_ms, self._sent_ms + sent))
         self._sent_ms += sent
         return pcm.ljust(self.rate_hz * FRAME_MS // 1000 * 2, b"\0"), captions
+
+    def due_captions(self) -> list[ReplyText]:
+        """Those of words that begin in the next frame, or in none any more."""
+        captions: list[ReplyText] = []
+        while self._queue and isinstance(self._queue[0], ReplyText):
+            captions.append(self._queue.popleft())  # type: ignore[arg-type]
+        return captions
 
     def played(self, ticks: float) -> Played | None:
         """What is known of a reply when the stream has been heard up to `ticks`; None: nothing, or it is long ago."""

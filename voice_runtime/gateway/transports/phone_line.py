@@ -145,10 +145,10 @@ class PhoneLine:
         if not data:
             return []
         size = max(self.audio.least_bytes, -(-len(data) // self.audio.step_bytes) * self.audio.step_bytes)
-        return [Play(data + self.encode(bytes(2 * (size - len(data)) // self._sample_bytes)))]
+        return [Play(data + self.encode(bytes(2 * (size - len(data)) // _sample_bytes(self.audio))))]
 
     def _mark(self) -> list[Command]:
-        bytes_per_ms = self.audio.rate_hz * self._sample_bytes / 1_000
+        bytes_per_ms = self.audio.rate_hz * _sample_bytes(self.audio) / 1_000
         out_ms = self._sent_ms - len(self._short) / bytes_per_ms
         if not self.abilities.marks or out_ms <= self._marked_ms:
             return []
@@ -158,10 +158,6 @@ class PhoneLine:
         self._marks[name] = Played(self._reply, out_ms)
         return [Mark(name)]
 
-    @property
-    def _sample_bytes(self) -> int:
-        return 2 if self.audio.encoding == "l16" else 1
-
     def _allowed(self, commands: list[Command]) -> list[Command]:
         self._blocked.extend(commands)
         if not self._is_open:
@@ -169,3 +165,7 @@ class PhoneLine:
         allowed = [*self._blocked]
         self._blocked.clear()
         return allowed
+
+
+def _sample_bytes(audio: AudioFormat) -> int:
+    return 2 if audio.encoding == "l16" else 1
