@@ -1,0 +1,11 @@
+// Listens to both legs of a call: the caller's microphone and the agent's voice as it leaves for the loudspeaker.
+
+export const [CALLER, AGENT] = [0, 1]; // inputs of the node
+
+// `onFrames` gets the {end, legs} of legs-worklet.js. A source is joined with source.connect(node, 0, CALLER).
+export async function openLegs(context, onFrames) {
+  await context.audioWorklet.addModule("legs-worklet.js");
+  const node = new AudioWorkletNode(context, "legs", { numberOfInputs: 2, numberOfOutputs: 0 });
+  node.port.onmessage = ({ data }) => onFrames(data);
+  return node;
+}
