@@ -18,6 +18,8 @@ const parts = {
   microphone: new Microphone(page.choice, page.echo, () => call?.changeMicrophone()),
 };
 
+page.where.open = matchMedia("(min-width: 40rem)").matches; // a phone has no room for it until it is asked for
+
 let call = null;
 let kept = null; // the resume token of a conversation whose connection was lost
 

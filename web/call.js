@@ -2,7 +2,7 @@
 
 import { EarToEar } from "./latency.js";
 import { Unsupported } from "./signalling.js";
-import { DROPPED, FALLEN_BACK, FAULTS, INSECURE, LOST, STATES, UNPLUGGED, UNREACHABLE, health } from "./texts.js";
+import { CONNECTED, DROPPED, FALLEN_BACK, FAULTS, INSECURE, LOST, STATES, UNPLUGGED, UNREACHABLE, health } from "./texts.js";
 import { Blocked, WebRtcLine } from "./webrtc.js";
 import { WebSocketLine } from "./websocket.js";
 
@@ -99,6 +99,7 @@ export class Call {
     ready: ({ resume = null, recorded = false }) => {
       Object.assign(this, { ready: true, resume });
       this.tell.ready({ recorded });
+      if (this.stream && this.early.length === 0) this.remark ??= CONNECTED;
       this.early.splice(0).forEach((message) => this.send(message));
     },
     speech_started: () => Object.assign(this, { hearing: true, remark: null }),

@@ -1,10 +1,9 @@
 // The delay that matters, from the end of the caller's voice to the agent's first sound, both heard in this page; and
 // beside it where the server says its part of that time went.
 
-import { AGENT, CALLER } from "./legs.js";
+import { AGENT, CALLER, SOUND } from "./legs.js";
 
 const FRAME_S = 0.01; // of legs-worklet.js
-const SOUND = 0.003; // -50 dB of full scale; between replies there is digital silence
 const VOICE = 0.006; // at least so loud, and so many times as loud as the room
 const VOICE_OVER_ROOM = 3;
 const ROOM_RISE = 1.002; // a frame: the estimate of the room follows a louder one in seconds, a quieter one at once
@@ -67,6 +66,7 @@ export class EarToEar {
 }
 
 const NAMES = { thinker: "thinking", text: "first clause", confirming: "being sure", pause: "silence" };
+const WAY = "network and buffers";
 const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
 
 export class LatencyStrip {
@@ -104,7 +104,7 @@ export class LatencyStrip {
     served.textContent = this.#stages ? seconds(this.#stages.total) : "–";
     usual.textContent = sorted.length > 0 ? seconds(sorted[(sorted.length - 1) >> 1]) : "–";
     const spent = this.#spent();
-    bar.replaceChildren(...spent.map(([, ms]) => segment(ms)));
+    bar.replaceChildren(...spent.map(([name, ms]) => segment(name, ms)));
     stages.replaceChildren(...spent.map(([name, ms]) => item(name, ms)));
   }
 
@@ -112,19 +112,21 @@ export class LatencyStrip {
   #spent() {
     const { total = 0, ...stages } = this.#stages ?? {};
     const spent = Object.entries(stages).map(([name, ms]) => [NAMES[name] ?? name.replaceAll("_", " "), ms]);
-    if (this.#stages && this.#ear !== null) spent.push(["network and buffers", Math.max(0, this.#ear - total)]);
+    if (this.#stages && this.#ear !== null) spent.push([WAY, Math.max(0, this.#ear - total)]);
     return spent;
   }
 }
 
-function segment(ms) {
+function segment(name, ms) {
   const part = document.createElement("span");
+  part.className = name === WAY ? "way" : "";
   part.style.flexGrow = Math.max(0, ms);
   return part;
 }
 
 function item(name, ms) {
   const entry = document.createElement("li");
+  entry.className = name === WAY ? "way" : "";
   entry.append(`${name} `, Object.assign(document.createElement("b"), { textContent: `${Math.round(ms)} ms` }));
   return entry;
 }

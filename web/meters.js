@@ -1,12 +1,13 @@
 // What is heard of each side: its level now, and its waveform over the last seconds.
 
-import { AGENT, CALLER } from "./legs.js";
+import { AGENT, CALLER, SOUND } from "./legs.js";
 
 const BAR_PX = 3; // and one of them between two bars; a bar is one message of the worklet, 50 ms
 const FLOOR_DB = 60; // below full scale: that and less is an empty meter
+const CUT_BARS = 20; // what was on its way at a cut has sounded by then
 
-const decibels = (level) => 20 * Math.log10(level + 1e-6);
-const height = (level) => Math.max(0, 1 + decibels(level) / FLOOR_DB);
+const fullness = (level) => Math.max(0, 1 + (20 * Math.log10(level + 1e-6)) / FLOOR_DB);
+const height = (peak) => Math.sqrt(peak); // between what is and what is heard: quiet sounds are seen, loud ones have a shape
 
 export class Scope {
   // `lanes`: for each leg its canvas and its meter.
@@ -28,8 +29,8 @@ export class Scope {
 }
 
 class Lane {
-  #bars = []; // {height, cut}, the newest last
-  #isCut = false;
+  #bars = []; // {height, isCut}, the newest last
+  #cutting = 0; // bars until a cut is drawn at the latest
   #drawing = false;
 
   constructor(canvas, meter) {
@@ -40,14 +41,16 @@ class Lane {
 
   push(frames) {
     const [square, peak] = frames.reduce(([sum, most], [level, top]) => [sum + level ** 2, Math.max(most, top)], [0, 0]);
-    this.meter.value = height(Math.sqrt(square / frames.length));
-    this.#bars.push({ height: height(peak), cut: this.#isCut });
-    this.#isCut = false;
+    this.meter.value = fullness(Math.sqrt(square / frames.length));
+    const isCut = this.#cutting > 0 && (peak < SOUND || this.#cutting === 1);
+    this.#cutting = isCut ? 0 : Math.max(0, this.#cutting - 1);
+    this.#bars.push({ height: height(peak), isCut });
     this.#draw();
   }
 
+  // Drawn where the sound really ends.
   cut() {
-    this.#isCut = true;
+    this.#cutting = CUT_BARS;
   }
 
   rest() {
@@ -78,9 +81,9 @@ class Lane {
     this.#bars.forEach((bar, index) => {
       const x = width - (this.#bars.length - index) * BAR_PX;
       const reach = Math.max(1, bar.height * (tall - 2));
-      pen.fillStyle = bar.cut ? outlineColor : color;
-      if (bar.cut) pen.fillRect(x, 0, BAR_PX - 1, tall);
-      else if (bar.height > 0) pen.fillRect(x, (tall - reach) / 2, BAR_PX - 1, reach);
+      pen.fillStyle = bar.isCut ? outlineColor : color;
+      if (bar.isCut) pen.fillRect(x, 0, BAR_PX - 1, tall);
+      else pen.fillRect(x, (tall - reach) / 2, BAR_PX - 1, reach);
     });
   }
 }

@@ -39,7 +39,7 @@ export class Microphone {
     const devices = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
     const inputs = devices.filter(({ kind, deviceId }) => kind === "audioinput" && !["", "default"].includes(deviceId));
     const options = inputs.map(({ label, deviceId }) => new Option(label || "Microphone", deviceId));
-    this.choice.replaceChildren(new Option("The browser’s choice", ""), ...options);
+    this.choice.replaceChildren(new Option("Default microphone", ""), ...options);
     this.choice.value = inputs.some(({ deviceId }) => deviceId === this.device) ? this.device : "";
   }
 }

@@ -39,6 +39,7 @@ export const FAULTS = {
 export const INSECURE = "The browser gives a page the microphone only on https or on localhost.";
 export const LOST = "The connection to the server was lost. Start again to reconnect.";
 export const DROPPED = "The connection to the server was lost. Press “Reconnect” to go on with this conversation.";
+export const CONNECTED = "Connected. You may speak.";
 export const UNPLUGGED = "The microphone was disconnected. Choose another below, or type.";
 export const FALLEN_BACK = "WebRTC did not get through, so this call goes over WebSocket.";
 

@@ -49,7 +49,7 @@ async def only_server() -> AsyncIterator[Scripted]:
 
 @pytest.fixture
 def scripted_server(only_server: Scripted) -> Scripted:
-    only_server.webrtc, only_server.refusal = WebRtc.CONNECTS, None
+    only_server.webrtc, only_server.refusal, only_server.denies_microphone = WebRtc.CONNECTS, None, False
     only_server.fragments.clear()
     return only_server
 

@@ -19,6 +19,8 @@ from aiortc.mediastreams import AudioStreamTrack, MediaStreamTrack
 from aiortc.sdp import candidate_from_sdp
 from av import AudioFrame
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
@@ -154,6 +156,10 @@ class RtcPeer(Peer):
     async def close(self, code: int = 1000) -> None:
         await self.connection.close()
 
+    async def vanish(self) -> None:
+        """As when the network goes: nothing is sent any more, not even a farewell."""
+        await self.connection.sctp.transport.transport.stop()
+
 
 @dataclass(slots=True)
 class Scripted:
@@ -162,6 +168,7 @@ class Scripted:
     port: int = 0
     webrtc: WebRtc = WebRtc.CONNECTS
     refusal: tuple[int, str] | None = None  # of an offer: status and code
+    denies_microphone: bool = False  # by a policy of the page, which counts as a user's refusal
     fragments: list[str] = field(default_factory=list)
     _calls: asyncio.Queue[Peer] = field(default_factory=asyncio.Queue)
     _offers: dict[str, RtcPeer] = field(default_factory=dict)
@@ -184,9 +191,18 @@ class Scripted:
                 WebSocketRoute("/v1/pcm", self._pcm),
                 Route("/health", lambda _request: JSONResponse({})),
                 Route("/blank", lambda _request: Response("<!doctype html>", media_type="text/html")),
-                Mount("/", _WithPolicy(directory=WEB, html=True)),
-            ]
+                Mount("/", StaticFiles(directory=WEB, html=True)),
+            ],
+            middleware=[Middleware(BaseHTTPMiddleware, dispatch=self._with_policies)],
         )
+
+    async def _with_policies(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """What the real policy forbids is to fail here too."""
+        response = await call_next(request)
+        response.headers["content-security-policy"] = CONTENT_POLICY
+        if self.denies_microphone:
+            response.headers["permissions-policy"] = "microphone=()"
+        return response
 
     async def _config(self, _request: Request) -> Response:
         if self.webrtc is WebRtc.MISSING:
@@ -234,15 +250,6 @@ class Scripted:
     async def close(self) -> None:
         for peer in self._offers.values():
             await peer.close()
-
-
-class _WithPolicy(StaticFiles):
-    """What the policy forbids is to fail here too."""
-
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        response = super().file_response(*args, **kwargs)
-        response.headers["content-security-policy"] = CONTENT_POLICY
-        return response
 
 
 class _Server(uvicorn.Server):
