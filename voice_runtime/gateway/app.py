@@ -19,9 +19,10 @@ from starlette.websockets import WebSocket
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.metrics import Metrics
-from voice_runtime.gateway.protocols import raw_pcm
+from voice_runtime.gateway.protocols import json_events, raw_pcm
 from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.gateway.transports import websocket
+from voice_runtime.gateway.whip import Whip
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline.config import PipelineConfig
 from voice_runtime.pipeline.runtime import Pipeline
@@ -29,7 +30,10 @@ from voice_runtime.pipeline.runtime import Pipeline
 logger = logging.getLogger(__name__)
 # The page loads nothing from elsewhere; worklets and sockets are our own.
 CONTENT_POLICY = "default-src 'self'; connect-src 'self'; frame-ancestors 'none'"
-HTTP_STATUS = {"bad_host": 403, "bad_origin": 403, "bad_token": 401}
+HTTP_STATUS = {
+    "bad_host": 403, "bad_origin": 403, "bad_token": 401, "no_such_peer": 404, "ice_restart": 409,
+    "not_ready": 503, "too_many_sessions": 503,
+}  # fmt: skip
 
 
 class Gateway:
@@ -44,14 +48,22 @@ class Gateway:
         self._access = access
         self._metrics = Metrics()
         self._sessions = Sessions(config, pipeline, vad, self._metrics)
+        self._whip = Whip(config, self._sessions, access.host, self._metrics.late_frames.inc)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),
             Route("/metrics", self._show_metrics),
             WebSocketRoute("/v1/pcm", self._pcm),
+            *self._whip.routes,
             Mount("/", StaticFiles(directory=web, html=True)),
         ]
-        self.app: ASGIApp = _Guard(Starlette(routes=routes), access, self._refused)
+        self.app: ASGIApp = _Guard(
+            Starlette(routes=routes, exception_handlers={PeerError: self._refuse}), access, self._refused
+        )
+
+    async def close(self) -> None:
+        """End the connections that no request holds."""
+        await self._whip.close()
 
     async def _health(self, request: Request) -> Response:
         stages = self._pipeline.health()
@@ -94,13 +106,23 @@ class Gateway:
         await socket.send_json({"type": "error", "code": error.code, "message": str(error)})
         await socket.close(1013 if error.code in ("not_ready", "too_many_sessions") else 1008, error.code)
 
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, PeerError)
+        self._refused(error)
+        return _error(error)
+
     def _refused(self, error: PeerError) -> None:
         self._metrics.refused.labels(error.code).inc()
         logger.info("refused: %s", error.code)
 
 
+def _error(error: PeerError) -> JSONResponse:
+    body = {"type": "error", "code": error.code, "message": str(error)}
+    return JSONResponse(body, HTTP_STATUS.get(error.code, 400))
+
+
 def _ready(admitted: Admitted, input_hz: int, output_hz: int) -> str:
-    return raw_pcm.ready(admitted.id, input_hz, output_hz, admitted.resume, recorded=admitted.is_recorded)
+    return json_events.ready(admitted.id, input_hz, output_hz, admitted.resume, recorded=admitted.is_recorded)
 
 
 class _Guard:
@@ -120,8 +142,7 @@ class _Guard:
             self._access.check(scope["path"], Headers(scope=scope), QueryParams(scope["query_string"]))
         except PeerError as error:
             self._refused(error)
-            body = {"type": "error", "code": error.code, "message": str(error)}
-            response = JSONResponse(body, HTTP_STATUS[error.code])
+            response = _error(error)
             if scope["type"] == "websocket":
                 await WebSocket(scope, receive, send).send_denial_response(response)
             else:

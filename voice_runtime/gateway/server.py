@@ -74,7 +74,9 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
         if options.supervise:  # entered first: the pipeline is closed before its workers are ended
             await stack.enter_async_context(Supervisor(config, options.pipeline_file, folder))
         pipeline = await stack.enter_async_context(Pipeline(config, folder))
-        server = _Server(Gateway(config, pipeline, vad, access, options.web))
+        gateway = Gateway(config, pipeline, vad, access, options.web)
+        stack.push_async_callback(gateway.close)
+        server = _Server(gateway)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         serving = tasks.create_task(server.serve(sockets=[listener]), name="uvicorn")
         warming = tasks.create_task(_announce(pipeline, address(options.host, port), on_ready), name="announce")

@@ -134,6 +134,20 @@ class RecordingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     longest_s: Seconds = 3600.0
 
 
+class IceServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A STUN or TURN server, as WebRTC's RTCIceServer names it: urls like stun:host:port, turn:host:port."""
+
+    urls: Annotated[str, Meta(pattern=r"^(stun|turns?):[^\s?]+(\?transport=(udp|tcp))?$")]
+    username: str | None = None
+    credential: str | None = None
+
+
+class WebRtcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """ice_servers: none by default, which does on one machine and in one network. They are told to the page too."""
+
+    ice_servers: tuple[IceServer, ...] = ()
+
+
 class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole pipeline file."""
 
@@ -142,6 +156,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     session: SessionSettings
     limits: LimitSettings = LimitSettings()
     recording: RecordingSettings | None = None
+    webrtc: WebRtcSettings = WebRtcSettings()
 
     def workers(self) -> dict[str, list[str]]:
         """Worker name -> the stages it runs."""

@@ -1,0 +1,149 @@
+"""The WebRTC door: offers, candidates and goodbyes over HTTP, and the peers that came of them.
+
+Source: WHIP (RFC 9725): an offer is posted and answered with 201 and a Location, which takes PATCH and DELETE.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from voice_runtime.errors import PeerError
+from voice_runtime.gateway.ice import IceServers
+from voice_runtime.gateway.protocols import json_events
+from voice_runtime.gateway.protocols.sdp import MOST_FRAGMENT_BYTES, MOST_OFFER_BYTES
+from voice_runtime.gateway.sessions import Sessions
+from voice_runtime.gateway.transports import upstream
+from voice_runtime.gateway.transports.webrtc import INPUT_HZ, OUTPUT_HZ, Peer
+from voice_runtime.pipeline.config import IceServer, PipelineConfig
+
+logger = logging.getLogger(__name__)
+PATH = "/v1/webrtc"
+SDP_TYPE = "application/sdp"
+FRAGMENT_TYPE = "application/trickle-ice-sdpfrag"
+
+
+class Whip:
+    """host: the address that the server listens on; media bind to it too. on_late: called with each frame sent late."""
+
+    def __init__(
+        self, config: PipelineConfig, sessions: Sessions, host: str, on_late: Callable[[], None] = lambda: None
+    ) -> None:
+        upstream.listen_on(host)
+        self._ice = IceServers(config.webrtc.ice_servers)
+        self._told = [_rtc_ice_server(server) for server in config.webrtc.ice_servers]
+        self._session_s = config.limits.session_s
+        self._sessions = sessions
+        self._on_late = on_late
+        self._peers: dict[str, Peer] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.routes = [
+            Route(f"{PATH}/config", self._config),
+            Route(f"{PATH}/offer", self._offer, methods=["POST"]),
+            Route(PATH + "/{peer}", self._patch, methods=["PATCH"]),
+            Route(PATH + "/{peer}", self._delete, methods=["DELETE"]),
+        ]
+
+    async def close(self) -> None:
+        """End every peer."""
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._ice.close()
+
+    def end(self, location: str) -> None:
+        """Hang up a peer; nothing to one that is gone."""
+        task = self._tasks.get(location.removeprefix(f"{PATH}/"))
+        if task is not None:
+            task.cancel()
+
+    async def settled(self) -> None:
+        """Wait until every peer that there is now has ended."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether STUN and TURN servers are being asked for a sign of life."""
+        return self._ice.is_asking
+
+    async def _config(self, request: Request) -> Response:
+        """What the page makes its RTCPeerConnection with."""
+        return JSONResponse({"iceServers": self._told})
+
+    async def _offer(self, request: Request) -> Response:
+        offer = await _body(request, SDP_TYPE, MOST_OFFER_BYTES, "bad_offer")
+        answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        peer_id = secrets.token_urlsafe(16)
+        serving = self._serve(peer_id, offer, request.query_params.get("resume"), answered)
+        task = asyncio.create_task(serving, name="serve peer")
+        self._tasks[peer_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(peer_id))
+        answer = await answered
+        return Response(answer, 201, {"location": f"{PATH}/{peer_id}"}, SDP_TYPE)
+
+    async def _patch(self, request: Request) -> Response:
+        peer = self._peer(request)
+        await peer.add_candidates(await _body(request, FRAGMENT_TYPE, MOST_FRAGMENT_BYTES, "bad_candidates"))
+        return Response(status_code=204)
+
+    async def _delete(self, request: Request) -> Response:
+        self._peer(request)
+        self.end(request.url.path)
+        return Response(status_code=204)
+
+    def _peer(self, request: Request) -> Peer:
+        peer = self._peers.get(request.path_params["peer"])
+        if peer is None:
+            raise PeerError("no_such_peer", "the connection has ended, expected the Location of one that is open")
+        return peer
+
+    async def _serve(self, peer_id: str, offer: str, resume: str | None, answered: asyncio.Future[str]) -> None:
+        """The peer's whole life. What stops it before it is answered goes into `answered`."""
+        try:
+            with self._sessions.open(INPUT_HZ, OUTPUT_HZ, resume) as admitted:
+                ready = json_events.ready(
+                    admitted.id, INPUT_HZ, OUTPUT_HZ, admitted.resume, recorded=admitted.is_recorded
+                )
+                peer = Peer(admitted.session, ready, self._ice.live(), self._on_late)
+                try:
+                    answered.set_result(await peer.answer(offer))
+                    self._peers[peer_id] = peer
+                    await peer.serve(self._session_s)
+                finally:
+                    self._peers.pop(peer_id, None)
+                    await peer.close()
+        except Exception as error:
+            if not isinstance(error, PeerError):
+                logger.exception("a peer's session failed")
+            if not answered.done():
+                answered.set_exception(error)
+
+
+def _rtc_ice_server(server: IceServer) -> dict[str, str]:
+    fields = {"urls": server.urls, "username": server.username, "credential": server.credential}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+async def _body(request: Request, content_type: str, most_bytes: int, code: str) -> str:
+    """The request's text.
+
+    Raises:
+        PeerError: it is of another type, or longer than most_bytes, of which no more is read.
+    """
+    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if found != content_type:
+        raise PeerError(code, f"Content-Type is {found[:60]!r}, expected {content_type}")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            raise PeerError(code, f"more than {most_bytes} bytes, expected at most so many")
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise PeerError(code, f"{error}, expected UTF-8") from None
