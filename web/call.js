@@ -2,7 +2,7 @@
 
 import { EarToEar } from "./latency.js";
 import { Unsupported } from "./signalling.js";
-import { CONNECTED, DROPPED, FALLEN_BACK, FAULTS, INSECURE, LOST, STATES, UNPLUGGED, UNREACHABLE, health } from "./texts.js";
+import { CONNECTED, DROPPED, FALLEN_BACK, FAULTS, FORGOTTEN, INSECURE, LOST, STATES, UNPLUGGED, UNREACHABLE, health } from "./texts.js";
 import { Blocked, WebRtcLine } from "./webrtc.js";
 import { WebSocketLine } from "./websocket.js";
 
@@ -58,6 +58,20 @@ export class Call {
   }
 
   async connect() {
+    try {
+      await this.findLine();
+    } catch (error) {
+      if (error.name !== "bad_resume" || this.over) throw error;
+      await this.connectAnew();
+    }
+  }
+
+  connectAnew() {
+    Object.assign(this, { resume: null, fault: null, remark: FORGOTTEN });
+    return this.findLine();
+  }
+
+  async findLine() {
     this.tell.line("opening");
     if (globalThis.RTCPeerConnection && !isBlocked) {
       try {
@@ -134,6 +148,7 @@ export class Call {
     timing: ({ reply, ms }) => this.page.latency.served(reply, ms),
     closing: ({ reason }) => (this.goodbye = `The server ends this call: ${reason.replaceAll("_", " ")}.`),
     error: ({ code, message }) => {
+      this.isForgotten = code === "bad_resume";
       this.fault = FAULTS[code] ?? message;
       Object.assign(this, { remark: this.fault, expecting: false });
     },
@@ -176,7 +191,8 @@ export class Call {
   async lost({ reason = "", broken = false }) {
     const told = this.fault || (FAULTS[reason] ?? reason);
     if (this.over) return;
-    if (this.goodbye) this.end();
+    if (this.isForgotten && this.resume) await this.connectAnew().catch((error) => this.fail(error));
+    else if (this.goodbye) this.end();
     else if (told && !broken) this.end(told);
     else if (this.ready && broken && this.resume) await this.reconnect();
     else if (this.ready) this.end(this.resume ? DROPPED : LOST, this.resume);
@@ -190,11 +206,7 @@ export class Call {
     this.page.captions.close();
     this.line.close({ goesOn: true });
     try {
-      await this.connect().catch((error) => {
-        if (error.name !== "bad_resume") throw error;
-        this.resume = null; // nothing was said yet, so there is nothing to go on with
-        return this.connect();
-      });
+      await this.connect();
     } catch (error) {
       await this.fail(error, DROPPED);
     }

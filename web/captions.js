@@ -7,27 +7,29 @@ const NEAR_PX = 80; // so near to the end of the log the reader follows it
 
 export class Captions {
   #turns = new Map(); // reply -> its entry
+  #open = new Set(); // replies that are not over
   #words = new Map(); // id -> its element, until it is heard
   #partial = null; // the entry with the caller's words so far
   #count = 0;
+  #isFollowed = true; // the reader is at the end of the log
 
   constructor(log) {
     this.log = log;
+    log.onscroll = () => (this.#isFollowed = log.scrollHeight - log.scrollTop - log.clientHeight < NEAR_PX);
+    new ResizeObserver(() => this.#follow()).observe(log);
   }
 
   caller(text, isFinal) {
-    const follows = this.#isFollowed();
     this.#partial ??= this.#turn("caller", "You");
     this.#partial.querySelector("p").textContent = text;
     this.#partial.classList.toggle("partial", !isFinal);
     this.#partial.ariaBusy = String(!isFinal);
     if (isFinal) this.#partial = null;
-    if (follows) this.#follow();
+    this.#follow();
   }
 
   // Adds words of a reply; tells of each its id and how many milliseconds after the first it is about to come.
   words(reply, text) {
-    const follows = this.#isFollowed();
     const shown = this.#agent(reply).querySelector("p");
     const words = text.match(/\s*\S+\s*/g) ?? [];
     let characters = 0;
@@ -37,7 +39,7 @@ export class Captions {
       characters += word.length;
       return [id, (characters - word.length) * MS_PER_CHARACTER];
     });
-    if (follows) this.#follow();
+    this.#follow();
     return added;
   }
 
@@ -49,10 +51,8 @@ export class Captions {
   }
 
   done(reply, status, heard) {
+    if (!this.#open.delete(reply)) return;
     const turn = this.#turns.get(reply);
-    if (!turn) return;
-    const follows = this.#isFollowed();
-    this.#turns.delete(reply);
     const shown = turn.querySelector("p");
     const words = [...shown.children];
     words.forEach((word) => (word.className = "heard"));
@@ -62,13 +62,13 @@ export class Captions {
       add(turn, "small", status);
     }
     turn.ariaBusy = "false";
-    if (follows) this.#follow();
+    this.#follow();
   }
 
   // The line is gone: what was not heard will not be.
   close() {
-    for (const [reply, turn] of this.#turns) {
-      const heard = [...turn.querySelectorAll(".heard")].map((word) => word.textContent);
+    for (const reply of this.#open) {
+      const heard = [...this.#turns.get(reply).querySelectorAll(".heard")].map((word) => word.textContent);
       this.done(reply, "interrupted", heard.join(""));
     }
     if (this.#partial) this.#partial.ariaBusy = "false";
@@ -76,7 +76,10 @@ export class Captions {
   }
 
   #agent(reply) {
-    if (!this.#turns.has(reply)) this.#turns.set(reply, this.#turn("agent", "Agent"));
+    if (!this.#turns.has(reply)) {
+      this.#turns.set(reply, this.#turn("agent", "Agent"));
+      this.#open.add(reply);
+    }
     return this.#turns.get(reply);
   }
 
@@ -89,12 +92,8 @@ export class Captions {
     return turn;
   }
 
-  #isFollowed() {
-    return this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR_PX;
-  }
-
   #follow() {
-    this.log.scrollTop = this.log.scrollHeight;
+    if (this.#isFollowed) this.log.scrollTop = this.log.scrollHeight;
   }
 }
 

@@ -32,7 +32,6 @@ export const FAULTS = {
   bad_token: REFUSED,
   bad_host: REFUSED,
   bad_origin: REFUSED,
-  bad_resume: "That conversation is over. Start a new one.",
   resumed_elsewhere: "This conversation goes on in another window.",
 };
 
@@ -41,6 +40,7 @@ export const LOST = "The connection to the server was lost. Start again to recon
 export const DROPPED = "The connection to the server was lost. Press “Reconnect” to go on with this conversation.";
 export const CONNECTED = "Connected. You may speak.";
 export const UNPLUGGED = "The microphone was disconnected. Choose another below, or type.";
+export const FORGOTTEN = "The server no longer has the earlier conversation: this is a new one.";
 export const FALLEN_BACK = "WebRTC did not get through, so this call goes over WebSocket.";
 
 // Why no connection came about, or null when the server is well. A browser hides why a WebSocket was refused.

@@ -23,13 +23,13 @@ UNHEARD = "and beside it you may find a planet or two."
 STAGES = {
     "pause": 96,
     "recognition": 48,
-    "thinker": 119,
-    "text": 183,
+    "thinker": 87,
+    "text": 104,
     "talker": 17,
     "voice": 41,
-    "confirming": 88,
+    "confirming": 20,
     "sending": 2,
-    "total": 594,
+    "total": 415,
 }
 
 

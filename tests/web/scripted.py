@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import uvicorn
 from aiortc import RTCConfiguration, RTCDataChannel, RTCPeerConnection, RTCSessionDescription
-from aiortc.mediastreams import AudioStreamTrack, MediaStreamTrack
+from aiortc.mediastreams import AudioStreamTrack, MediaStreamError, MediaStreamTrack
 from aiortc.sdp import candidate_from_sdp
 from av import AudioFrame
 from starlette.applications import Starlette
@@ -34,6 +34,7 @@ WEB = Path(__file__).parents[2] / "web"
 PCM_HZ, TRACK_HZ = 24_000, 8_000
 FRAME = TRACK_HZ // 50  # samples of AudioStreamTrack's 20 ms
 PATIENCE_S = 20.0
+LOUD = 0.03  # root mean square, of full scale
 NOWHERE = "198.51.100.7"  # of RFC 5737: no such host
 
 
@@ -116,18 +117,21 @@ class Voice(AudioStreamTrack):
 
 
 class RtcPeer(Peer):
-    def __init__(self, query: dict[str, str], id_: str) -> None:
+    def __init__(self, query: dict[str, str], id_: str, tasks: asyncio.TaskGroup) -> None:
         super().__init__(query)
         self.id = id_
         self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.voice = Voice()
         self.channel: RTCDataChannel | None = None
-        self.microphone: MediaStreamTrack | None = None
+        self.loud_s: float | None = None  # when the caller was loud last, on the loop's clock
+        self._frame = asyncio.Condition()
+        self._tasks = tasks
+        self._listening: asyncio.Task[None] | None = None
         self.is_hung_up = asyncio.Event()
 
     async def answer(self, offer: str) -> str:
         await self.connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
-        self.microphone = self.connection.getReceivers()[0].track
+        self._listening = self._tasks.create_task(self._listen(self.connection.getReceivers()[0].track))
         self.connection.addTrack(self.voice)
         await self.connection.setLocalDescription(await self.connection.createAnswer())
         return self.connection.localDescription.sdp
@@ -146,18 +150,29 @@ class RtcPeer(Peer):
         assert self.channel is not None
         self.channel.send(json.dumps({"type": type_, **fields}))
 
-    async def level(self) -> float:
-        """Root mean square of the caller's next frame."""
-        assert self.microphone is not None
-        frame = await self.microphone.recv()
-        assert isinstance(frame, AudioFrame)
-        return math.sqrt(float(np.mean((frame.to_ndarray() / 32768.0) ** 2)))
+    async def _listen(self, microphone: MediaStreamTrack) -> None:
+        with contextlib.suppress(MediaStreamError):
+            while True:
+                frame = await microphone.recv()
+                assert isinstance(frame, AudioFrame)
+                if math.sqrt(float(np.mean((frame.to_ndarray() / 32768.0) ** 2))) > LOUD:
+                    self.loud_s = asyncio.get_running_loop().time()
+                async with self._frame:
+                    self._frame.notify_all()
+
+    async def heard(self) -> None:
+        """Until the caller's next frame has been heard."""
+        async with self._frame, asyncio.timeout(PATIENCE_S):
+            await self._frame.wait()
 
     async def close(self, code: int = 1000) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
         await self.connection.close()
 
     async def vanish(self) -> None:
         """As when the network goes: nothing is sent any more, not even a farewell."""
+        assert self.connection.sctp is not None
         await self.connection.sctp.transport.transport.stop()
 
 
@@ -165,6 +180,7 @@ class RtcPeer(Peer):
 class Scripted:
     """Serves the page's files; a call is the test's to answer. port: on 127.0.0.1."""
 
+    tasks: asyncio.TaskGroup
     port: int = 0
     webrtc: WebRtc = WebRtc.CONNECTS
     refusal: tuple[int, str] | None = None  # of an offer: status and code
@@ -213,7 +229,7 @@ class Scripted:
         if self.refusal is not None:
             status, code = self.refusal
             return JSONResponse({"type": "error", "code": code, "message": code}, status)
-        peer = RtcPeer(dict(request.query_params), str(len(self._offers)))
+        peer = RtcPeer(dict(request.query_params), str(len(self._offers)), self.tasks)
         self._offers[peer.id] = peer
 
         @peer.connection.on("datachannel")
@@ -260,14 +276,14 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def scripted() -> AsyncIterator[Scripted]:
-    made = Scripted()
-    config = uvicorn.Config(
-        made.app, port=0, ws="websockets-sansio", lifespan="off", log_config=None, timeout_graceful_shutdown=1
-    )
-    server = _Server(config)
-    listener = config.bind_socket()
-    made.port = listener.getsockname()[1]
     async with asyncio.TaskGroup() as tasks:
+        made = Scripted(tasks)
+        config = uvicorn.Config(
+            made.app, port=0, ws="websockets-sansio", lifespan="off", log_config=None, timeout_graceful_shutdown=1
+        )
+        server = _Server(config)
+        listener = config.bind_socket()
+        made.port = listener.getsockname()[1]
         serving = tasks.create_task(server.serve(sockets=[listener]))
         try:
             yield made

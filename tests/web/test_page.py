@@ -32,6 +32,7 @@ async def test_a_question_to_the_microphone_is_answered_on_the_page(page: Page) 
     await page.click("#talk")
     await expect(page.locator("#log")).to_contain_text("Rome", timeout=ANSWER_MS)
     await expect(page.locator("#log")).to_contain_text("capital")
+    await expect(page.locator("#line")).to_have_text("WebRTC")
     await expect(page.locator("#state")).to_have_attribute("data-state", "speaking", timeout=ANSWER_MS)
     await expect(page.locator("#state")).to_have_attribute("data-state", "listening", timeout=ANSWER_MS)
 

@@ -125,6 +125,27 @@ async def test_at_another_rate_a_resumed_reply_is_played_to_its_end_once(page: P
     assert np.flatnonzero(out).size == pytest.approx(2 * (6_000 + FADE), abs=8)
 
 
+def mark(id_: int, ahead_ms: int = 0, reply: str = "r1") -> tuple[str, object]:
+    return "mark", {"mark": id_, "reply": reply, "aheadMs": ahead_ms}
+
+
+async def test_a_word_is_told_when_its_sample_is_played_and_not_while_paused(page: Page) -> None:
+    first = [mark(1), mark(2, 200), push(sound(2_400)), mark(3), push(sound(2_400))]  # 2 was guessed after 3
+    steps = [*first, ("run", 1), ("run", 2_399), ("pause", "r1"), ("run", 9_000), ("resume", "r1"), ("run", 2)]
+    _, told = await play(page, *steps, mark(4), push(sound(100)), ("flush", "r1"), ("run", 9_000))
+    assert [message for message in told if message != {"reply": "r1", "ms": 100}] == [
+        {"reached": 1},
+        {"reached": 2},
+        {"reached": 3},
+    ]
+
+
+async def test_words_of_a_reply_that_ended_before_its_guess_are_told_when_the_next_begins(page: Page) -> None:
+    steps = [mark(1, 900), push(sound(100)), mark(2, reply="r2"), push(sound(100), "r2")]
+    _, told = await play(page, *steps, ("run", 300))
+    assert [message["reached"] for message in told if "reached" in message] == [1, 2]
+
+
 async def begin(page: Page, server: Scripted) -> SocketPeer:
     """A call without a microphone, and its reply under way."""
     await page.fill("#question", "Tell me something.")
