@@ -1,7 +1,7 @@
 // When words are heard on a line that tells only how long its sound takes to the ear. Times in milliseconds.
 //
-// A mark stands at the sound that comes when it is made, or a guessed while after; the next mark of the same reply
-// shows that all before it have been reached.
+// A mark stands at the sound that comes when it is made, or a guessed while after it. Where the next one without a guess
+// stands, all before it have been reached.
 
 export class Marks {
   #marks = []; // {reply, id, due}, in order

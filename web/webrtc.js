@@ -42,7 +42,10 @@ export class WebRtcLine {
     await this.#negotiate(resume);
     await this.#opened();
     this.connection.onconnectionstatechange = () => this.#watch();
-    this.channel.onclose = () => this.on.lost({});
+    this.channel.onclose = () => {
+      this.#signalling.resource = null; // the server has ended it
+      this.on.lost({});
+    };
     this.ticking = setInterval(() => this.#tick(), TICK_MS);
   }
 

@@ -54,13 +54,22 @@ def scripted_server(only_server: Scripted) -> Scripted:
     return only_server
 
 
-@pytest_asyncio.fixture(loop_scope="package")
-async def page(browser: Browser, scripted_server: Scripted) -> AsyncIterator[Page]:
-    """The page, opened anew. What it throws or logs as an error, as of a policy that it breaks, fails the test."""
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def only_page(browser: Browser) -> AsyncIterator[Page]:
+    """A window takes longer to open than most of what is tested in it."""
     opened = await browser.new_page()
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    await opened.goto(f"http://127.0.0.1:{scripted_server.port}/")
     yield opened
     await opened.close()
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def page(only_page: Page, scripted_server: Scripted) -> AsyncIterator[Page]:
+    """The page, loaded anew. An error that it does not catch fails the test."""
+    errors: list[str] = []
+    await only_page.set_viewport_size({"width": 1280, "height": 720})
+    await only_page.goto(f"http://127.0.0.1:{scripted_server.port}/")
+    only_page.on("pageerror", listener := lambda error: errors.append(str(error)))
+    yield only_page
+    await only_page.evaluate("localStorage.clear()")  # the page keeps its settings
+    only_page.remove_listener("pageerror", listener)
     assert errors == []

@@ -33,6 +33,19 @@ STAGES = {
 }
 
 
+KEPT = {
+    "1-idle-light",
+    "1-idle-phone-dark",
+    "2-listening-light",
+    "3-speaking-dark",
+    "3-speaking-phone-light",
+    "4-interrupted-light",
+    "4-interrupted-phone-dark",
+    "5-error-light",
+    "5-error-phone-light",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A window. scale: device pixels per pixel of the page."""
@@ -50,6 +63,8 @@ PHONE_LIGHT, PHONE_DARK = View("phone-light", 360, 740, "light", 2), View("phone
 
 async def shoot(page: Page, view: View, state: str) -> None:
     """As few colours as the eye needs, so that the files stay small."""
+    if f"{state}-{view.name}" not in KEPT:
+        return
     png = await page.screenshot()
     picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
     picture.save(FOLDER / f"{state}-{view.name}.png", optimize=True)
