@@ -7,7 +7,7 @@ const FLOOR_DB = 60; // below full scale: that and less is an empty meter
 const CUT_BARS = 20; // what was on its way at a cut has sounded by then
 
 const fullness = (level) => Math.max(0, 1 + (20 * Math.log10(level + 1e-6)) / FLOOR_DB);
-const height = (peak) => Math.min(1, 1.2 * Math.sqrt(peak)); // quiet sounds are seen, loud ones have a shape
+const height = (peak) => Math.min(1, Math.sqrt(peak)); // quiet sounds are seen, loud ones have a shape
 
 export class Scope {
   // `lanes`: for each leg its canvas and its meter.
