@@ -147,7 +147,7 @@ async def long_call(url: str, minutes: float) -> None:
     answers = sum(event["type"] == "timing" for _, event in caller.events)
     off = np.abs(np.diff([one.at_s for one in heard]) - 0.02) * 1_000
     print(
-        f"\n{minutes:g} minutes, {len(heard)} packets: {last - first:+.2f} ms of drift, timestamp steps {sorted(steps)}; "
+        f"\n{minutes:g} minutes, {len(heard)} packets: {last - first:+.2f} ms of drift, steps of {sorted(steps)}; "
         f"{underruns} underruns in {answers} answers; 95 % came within {p95(off.tolist()):.1f} ms of 20"
     )
     await caller.connection.close()

@@ -19,7 +19,8 @@ export const LINES = {
 };
 
 const NOT_READY = "The server is still loading its models. Try again in a moment.";
-const REFUSED = "The server refused this page. If it was started with a token, add ?token=… to the address.";
+const REFUSED =
+  "The server refused this page. If it was started with a token, add ?token=… to the address; one for a short time may be over.";
 const UNREACHABLE = "The server cannot be reached. Is it running?";
 
 export const FAULTS = {
@@ -29,6 +30,7 @@ export const FAULTS = {
   AbortError: UNREACHABLE, // a worklet did not load
   not_ready: NOT_READY,
   too_many_sessions: "The server has no room for another conversation. Try again later.",
+  too_many_attempts: "Too many attempts. Try again in a minute.",
   bad_token: REFUSED,
   bad_host: REFUSED,
   bad_origin: REFUSED,

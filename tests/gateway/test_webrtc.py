@@ -16,15 +16,26 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.websockets import WebSocket
 
 from tests.support.played_stages import PlayedStages
 from tests.support.webrtc_caller import AGENT_HZ, MICROPHONE_HZ, RtcCaller, connected, rtc_call
 from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.cli import default_pipeline
 from voice_runtime.errors import PeerError
+from voice_runtime.gateway.auth import Access
+from voice_runtime.gateway.carriers import CarrierAccess
+from voice_runtime.gateway.guard import Guard
 from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.gateway.whip import Whip
-from voice_runtime.pipeline.config import IceServer, PipelineConfig, SessionSettings, WebRtcSettings, load
+from voice_runtime.pipeline.config import (
+    IceServer,
+    PipelineConfig,
+    SessionSettings,
+    TelephonySettings,
+    WebRtcSettings,
+    load,
+)
 from voice_runtime.session.events import (
     AgentAudio,
     CallerAudio,
@@ -98,7 +109,9 @@ class ScriptedSessions(Sessions):
         self.refusal: PeerError | None = None
 
     @contextlib.contextmanager
-    def open(self, input_hz: int, output_hz: int, resume: str | None = None) -> Iterator[Admitted]:
+    def open(
+        self, input_hz: int, output_hz: int, resume: str | None = None, *, client: str, lead_ms: int | None = None
+    ) -> Iterator[Admitted]:
         if self.refusal is not None:
             raise self.refusal
         self.opened.append(Scripted())
@@ -139,7 +152,12 @@ async def door(config: PipelineConfig = CONFIG) -> AsyncIterator[Door]:
         assert isinstance(error, PeerError)
         return JSONResponse({"code": error.code, "message": str(error)}, 400)
 
-    app = Starlette(routes=whip.routes, exception_handlers={PeerError: refuse})
+    async def turn_away(socket: WebSocket, error: PeerError) -> None:
+        raise AssertionError(error)  # there is no WebSocket here
+
+    inner = Starlette(routes=whip.routes, exception_handlers={PeerError: refuse})
+    nobody = CarrierAccess(TelephonySettings(), "127.0.0.1")
+    app = Guard(inner, Access("127.0.0.1"), nobody, 1_000, lambda error: None, turn_away)
     server = _Server(uvicorn.Config(app, lifespan="off", log_config=None))
     with sockets.create_server(("127.0.0.1", 0)) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -28,7 +28,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voice_runtime.audio.pcm import Samples, to_pcm
-from voice_runtime.gateway.app import CONTENT_POLICY
+from voice_runtime.gateway.guard import CONTENT_POLICY
 
 WEB = Path(__file__).parents[2] / "web"
 PCM_HZ, TRACK_HZ = 24_000, 8_000

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from voice_runtime.errors import PeerError
+from voice_runtime.gateway.bodies import read_text
 from voice_runtime.gateway.ice import IceServers
 from voice_runtime.gateway.protocols import json_events
 from voice_runtime.gateway.protocols.sdp import MOST_FRAGMENT_BYTES, MOST_OFFER_BYTES
@@ -76,10 +77,11 @@ class Whip:
         return JSONResponse({"iceServers": self._told})
 
     async def _offer(self, request: Request) -> Response:
-        offer = await _body(request, SDP_TYPE, MOST_OFFER_BYTES, "bad_offer")
+        offer = await read_text(request, SDP_TYPE, MOST_OFFER_BYTES, "bad_offer")
         answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         peer_id = secrets.token_urlsafe(16)
-        serving = self._serve(peer_id, offer, request.query_params.get("resume"), answered)
+        resume, client = request.query_params.get("resume"), request.state.client
+        serving = self._serve(peer_id, offer, resume, client, answered)
         task = asyncio.create_task(serving, name="serve peer")
         self._tasks[peer_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(peer_id))
@@ -88,7 +90,7 @@ class Whip:
 
     async def _patch(self, request: Request) -> Response:
         peer = self._peer(request)
-        await peer.add_candidates(await _body(request, FRAGMENT_TYPE, MOST_FRAGMENT_BYTES, "bad_candidates"))
+        await peer.add_candidates(await read_text(request, FRAGMENT_TYPE, MOST_FRAGMENT_BYTES, "bad_candidates"))
         return Response(status_code=204)
 
     async def _delete(self, request: Request) -> Response:
@@ -102,10 +104,12 @@ class Whip:
             raise PeerError("no_such_peer", "the connection has ended, expected the Location of one that is open")
         return peer
 
-    async def _serve(self, peer_id: str, offer: str, resume: str | None, answered: asyncio.Future[str]) -> None:
+    async def _serve(
+        self, peer_id: str, offer: str, resume: str | None, client: str, answered: asyncio.Future[str]
+    ) -> None:
         """The peer's whole life. What stops it before it is answered goes into `answered`."""
         try:
-            with self._sessions.open(INPUT_HZ, OUTPUT_HZ, resume) as admitted:
+            with self._sessions.open(INPUT_HZ, OUTPUT_HZ, resume, client=client) as admitted:
                 ready = json_events.ready(
                     admitted.id, INPUT_HZ, OUTPUT_HZ, admitted.resume, recorded=admitted.is_recorded
                 )
@@ -127,23 +131,3 @@ class Whip:
 def _rtc_ice_server(server: IceServer) -> dict[str, str]:
     fields = {"urls": server.urls, "username": server.username, "credential": server.credential}
     return {name: value for name, value in fields.items() if value is not None}
-
-
-async def _body(request: Request, content_type: str, most_bytes: int, code: str) -> str:
-    """The request's text.
-
-    Raises:
-        PeerError: it is of another type, or longer than most_bytes, of which no more is read.
-    """
-    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if found != content_type:
-        raise PeerError(code, f"Content-Type is {found[:60]!r}, expected {content_type}")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > most_bytes:
-            raise PeerError(code, f"more than {most_bytes} bytes, expected at most so many")
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise PeerError(code, f"{error}, expected UTF-8") from None
