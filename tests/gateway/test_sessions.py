@@ -70,6 +70,22 @@ def talking(house: House, question: str = "Hello.") -> Iterator[Admitted]:
         yield admitted
 
 
+async def test_a_client_that_never_got_its_new_token_may_come_again_with_the_old_one() -> None:
+    house = House()
+    token = house.visit(question="Hello.")
+    with house.open(token) as failed:  # a WebRTC connection that does not come about
+        failed.is_told = False
+        with house.open(token) as instead:  # and the WebSocket in its place, before the other has ended
+            assert failed.session.state is State.CLOSED
+            assert [message.text for message in instead.session.memory.messages] == ["Hello."]
+    with house.open(instead.resume) as again:
+        again.is_told = False
+    assert house.refusal(token) == "bad_resume"
+    with house.open(instead.resume) as again:  # after it has ended
+        assert [message.text for message in again.session.memory.messages] == ["Hello."]
+        assert house.refusal(instead.resume) == "bad_resume"  # this one has got a new token
+
+
 async def test_a_conversation_can_be_gone_on_with_once() -> None:
     house = House()
     token = house.visit(question="Hello.")

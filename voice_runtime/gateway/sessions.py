@@ -20,14 +20,28 @@ from voice_runtime.session.recording import Recorder
 from voice_runtime.session.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admitted:
-    """A session that a door may serve. resume: the token with which another can go on with it later."""
+    """A session that a door may serve.
+
+    resume: the token with which another can go on with it later. is_told: the client has got that token; a door that
+        sets it to False until then leaves the one that the client came with good.
+    """
 
     id: str
     session: Session
     resume: str
     is_recorded: bool
+    is_told: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """client: whose it is. came_with: the token of the conversation that it goes on with."""
+
+    admitted: Admitted
+    client: str
+    came_with: str | None
 
 
 class Sessions:
@@ -38,8 +52,7 @@ class Sessions:
         self._pipeline = pipeline
         self._vad = vad
         self._metrics = metrics
-        self._open: dict[str, Session] = {}  # by the token with which it can be gone on with
-        self._clients: dict[str, str] = {}  # whose each of them is, by the same token
+        self._open: dict[str, _Open] = {}  # by the token with which it can be gone on with
         self._parked = ParkedConversations(config.session.resume_s, time.monotonic)
 
     def __len__(self) -> int:
@@ -57,9 +70,9 @@ class Sessions:
             PeerError: not_ready, too_many_sessions, bad_resume.
         """
         self._check_ready()
-        if resume in self._open:  # the caller is back before its loss was noticed
-            self._open[resume].close()
-            self._park(resume)
+        if (back := self._token_of(resume)) is not None:  # the caller is back before its loss was noticed
+            self._open[back].admitted.session.close()
+            self._park(back)
         self._check_room(client)
         memory = None if resume is None else self._parked.take(resume)
         session_id, recorder = self._pipeline.new_id(), self._recorder()
@@ -77,10 +90,11 @@ class Sessions:
             recorder=recorder,
         )
         token = self._parked.new_token()
-        self._open[token], self._clients[token] = session, client
+        admitted = Admitted(session_id, session, token, recorder is not None)
+        self._open[token] = _Open(admitted, client, resume)
         self._metrics.sessions.set(len(self._open))
         try:
-            yield Admitted(session_id, session, token, recorder is not None)
+            yield admitted
         finally:
             session.close()
             if token in self._open:
@@ -88,12 +102,19 @@ class Sessions:
             if recorder is not None:
                 recorder.close()
 
+    def _token_of(self, resume: str | None) -> str | None:
+        """The key of the open session that a client's token stands for."""
+        if resume in self._open:
+            return resume
+        untold = (key for key, one in self._open.items() if one.came_with == resume and not one.admitted.is_told)
+        return next(untold, None) if resume is not None else None
+
     def _park(self, token: str) -> None:
-        memory = self._open.pop(token).memory
-        del self._clients[token]
+        one = self._open.pop(token)
+        memory = one.admitted.session.memory
         untouched = msgspec.structs.replace(self._config.session, lead_ms=memory.settings.lead_ms)
         if memory.messages or memory.settings != untouched:
-            self._parked.put(token, memory)
+            self._parked.put(token if one.admitted.is_told else one.came_with or token, memory)
             asyncio.get_running_loop().call_later(self._config.session.resume_s, self._parked.drop_expired)
         self._metrics.sessions.set(len(self._open))
 
@@ -106,7 +127,7 @@ class Sessions:
         limits = self._config.limits
         if len(self._open) >= limits.sessions:
             raise PeerError("too_many_sessions", f"{len(self._open)} sessions are open, the limit")
-        theirs = sum(other == client for other in self._clients.values())
+        theirs = sum(one.client == client for one in self._open.values())
         if client != THIS_MACHINE and theirs >= limits.sessions_per_client:
             expected = f"at most {limits.sessions_per_client}"
             raise PeerError("too_many_sessions", f"the client has {theirs} sessions open, expected {expected}")

@@ -114,11 +114,12 @@ class Whip:
                 ready = json_events.ready(
                     admitted.id, INPUT_HZ, OUTPUT_HZ, admitted.resume, recorded=admitted.is_recorded
                 )
+                admitted.is_told = False
                 connection = Connection(INPUT_HZ, OUTPUT_HZ, self._ice.live(), self._on_late)
                 try:
                     answered.set_result(await connection.answer(offer))
                     self._connections[peer_id] = connection
-                    await Peer(connection, admitted.session, ready).serve(self._session_s)
+                    await Peer(connection, admitted, ready).serve(self._session_s)
                 finally:
                     self._connections.pop(peer_id, None)
                     await connection.close()

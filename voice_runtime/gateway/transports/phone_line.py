@@ -5,7 +5,7 @@ Its marks come back when it has come to them, or when a Clear has dropped them: 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from voice_runtime.gateway.protocols.telephony.base import (
@@ -95,7 +95,13 @@ class PhoneLine:
             return [Continue()]
         if not self.abilities.clear:
             return []  # it played on: nothing was dropped
-        return self._allowed(list(self._again(heard_ms)))
+        commands: list[Command] = []
+        self._marked_ms = heard_ms
+        for frame in self._kept:
+            skip = max(0, int((heard_ms - frame.from_ms) * self.audio.rate_hz / 1_000))
+            if 2 * skip < len(frame.pcm):
+                commands += self._pieces(self.encode(frame.pcm[2 * skip :]))
+        return self._allowed([*commands, *self._rest(), *self._mark()])
 
     def flush(self, *, was_paused: bool) -> list[Command]:
         """Drop the reply. was_paused: the carrier still stands still."""
@@ -113,16 +119,6 @@ class PhoneLine:
         """The carrier's queue is full, or has room again: then what was kept back goes out."""
         self._is_open = may_send
         return self._allowed([])
-
-    def _again(self, heard_ms: float) -> Iterator[Command]:
-        self._marked_ms = heard_ms
-        for frame in self._kept:
-            length_ms = len(frame.pcm) * 500 / self.audio.rate_hz
-            if frame.from_ms + length_ms > heard_ms:
-                skip = max(0, int((heard_ms - frame.from_ms) * self.audio.rate_hz / 1_000))
-                yield from self._pieces(self.encode(frame.pcm[2 * skip :]))
-        yield from self._rest()
-        yield from self._mark()
 
     def _drop(self) -> list[Command]:
         self._short, self._last_s = b"", None

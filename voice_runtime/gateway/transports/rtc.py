@@ -163,6 +163,11 @@ class Connection:
             async with asyncio.timeout(CHANNEL_S):
                 await self._channel_open.wait()
 
+    @property
+    def is_ready(self) -> bool:
+        """It stands, or has stood, with a data channel."""
+        return self._channel_open.is_set()
+
     async def next_message(self) -> str | bytes:
         message = await self.messages.get()
         self._heard_s = time.monotonic()

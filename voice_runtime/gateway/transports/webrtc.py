@@ -6,6 +6,7 @@ import time
 
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import json_events
+from voice_runtime.gateway.sessions import Admitted
 from voice_runtime.gateway.transports.common import EVENT_S, MOST_BAD_EVENTS, Allowance, HungUp, outputs
 from voice_runtime.gateway.transports.outgoing import FRAME_TICKS
 from voice_runtime.gateway.transports.rtc import Connection
@@ -22,7 +23,6 @@ from voice_runtime.session.events import (
     SessionError,
     SessionEvent,
 )
-from voice_runtime.session.session import Session
 
 logger = logging.getLogger(__name__)
 INPUT_HZ = 16_000  # what recognition takes: Opus decodes to it, nothing is resampled
@@ -34,9 +34,10 @@ LIKELY_DELAY_MS = 80  # from our socket to the ear, for a peer that reports noth
 class Peer:
     """A connection and its session. ready: the first event."""
 
-    def __init__(self, connection: Connection, session: Session, ready: str) -> None:
+    def __init__(self, connection: Connection, admitted: Admitted, ready: str) -> None:
         self.connection = connection
-        self._session = session
+        self._admitted = admitted
+        self._session = admitted.session
         self._ready = ready
         self._reports = False  # the peer tells what it has played
 
@@ -59,8 +60,10 @@ class Peer:
                 raise  # a fault of ours
             error = group.exceptions[0]
             code = error.code if isinstance(error, PeerError) else str(error)
-            if isinstance(error, PeerError) and code != "slow_client":
-                self._tell(SessionError(error.code, str(error)))
+            if code == "resumed_elsewhere":
+                self._tell(SessionError(code, "another connection has taken this conversation up"))
+            elif isinstance(error, PeerError) and code != "slow_client":
+                self._tell(SessionError(code, str(error)))
         finally:
             self._session.close()
         logger.info("closing a peer: %s", code)
@@ -99,6 +102,7 @@ class Peer:
     async def _write(self) -> None:
         await self.connection.ready()
         self.connection.send(self._ready)
+        self._admitted.is_told = self.connection.is_ready
         reply = ""
         async for output in outputs(self._session):
             if isinstance(output, AgentAudio):
