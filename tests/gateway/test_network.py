@@ -82,7 +82,7 @@ def in_the_middle(event: Callable[[Relay], None]) -> Callable[[int, Relay], None
     return happens
 
 
-async def all_calls(packets: list[bytes]) -> list[Came]:
+async def all_calls(packets: list[bytes]) -> tuple[Came, ...]:
     """At the same time: they last as long as their sound."""
     hole = [*packets[:MIDDLE], b"", *packets[MIDDLE + 1 :]]
     return await asyncio.gather(
@@ -94,29 +94,29 @@ async def all_calls(packets: list[bytes]) -> list[Came]:
 
 
 @pytest.fixture(scope="module")
-def calls() -> Iterator[list[Came]]:
+def calls() -> Iterator[tuple[Came, ...]]:
     packets = frames(with_silence(synthesise(TEXT, "flite"), 0.2, 0.5))
     with on_loopback():
         yield asyncio.run(all_calls(packets))
 
 
 @pytest.fixture
-def lossy(calls: list[Came]) -> Came:
+def lossy(calls: tuple[Came, ...]) -> Came:
     return calls[0]
 
 
 @pytest.fixture
-def jittery(calls: list[Came]) -> Came:
+def jittery(calls: tuple[Came, ...]) -> Came:
     return calls[1]
 
 
 @pytest.fixture
-def interrupted(calls: list[Came]) -> Came:
+def interrupted(calls: tuple[Came, ...]) -> Came:
     return calls[2]
 
 
 @pytest.fixture
-def with_a_hole(calls: list[Came]) -> Came:
+def with_a_hole(calls: tuple[Came, ...]) -> Came:
     return calls[3]
 
 

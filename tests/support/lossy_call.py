@@ -156,7 +156,12 @@ async def lossy_call(
 
 async def _connect(client: RTCPeerConnection, server: RTCPeerConnection, relay: Relay) -> None:
     connected = asyncio.Event()
-    client.on("connectionstatechange", lambda: client.connectionState == "connected" and connected.set())
+
+    def note() -> None:
+        if client.connectionState == "connected":
+            connected.set()
+
+    client.on("connectionstatechange", note)
     await client.setLocalDescription(await client.createOffer())
     offer = RTCSessionDescription(without_candidates(client.localDescription.sdp), "offer")
     await server.setRemoteDescription(offer)
