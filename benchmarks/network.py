@@ -241,17 +241,18 @@ async def calls(bench: Bench, names: Sequence[str]) -> list[dict[str, tuple[Hear
     return await asyncio.gather(*(bench.call(name) for name in names))
 
 
-def show(rows: Sequence[Row]) -> None:
-    print("| network | receiver | delay p50 | p95 | growth | recovered | filled | lost | word errors |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
-    for row in rows:
-        delays = f"{row.delay_ms:.1f} ms | {p95(row.delays_ms):.1f} ms | {row.growth_ms:+.1f} ms"
-        sounds = f"{row.recovered_ms:.0f} ms | {row.filled_ms:.0f} ms | {row.lost_ms:.0f} ms"
-        print(f"| {row.network} | {row.receiver} | {delays} | {sounds} | {row.word_errors:.1%} |")
-    print("\nours over aiortc's: median delay, sound lost")
+def show(row: Row) -> None:
+    delays = f"{row.delay_ms:.1f} ms | {p95(row.delays_ms):.1f} ms | {row.growth_ms:+.1f} ms"
+    sounds = f"{row.recovered_ms:.0f} ms | {row.filled_ms:.0f} ms | {row.lost_ms:.0f} ms"
+    print(f"| {row.network} | {row.receiver} | {delays} | {sounds} | {row.word_errors:.1%} |", flush=True)
+
+
+def show_ratios(rows: Sequence[Row]) -> None:
+    print("\n| ours over aiortc's | median delay | sound lost |")
+    print("|---|--:|--:|")
     for our, stock in zip(rows[::2], rows[1::2], strict=True):
         lost = f"{our.lost_ms / stock.lost_ms:.2f}" if stock.lost_ms else "-"
-        print(f"{our.network}: {our.delay_ms / stock.delay_ms:.3f}, {lost}")
+        print(f"| {our.network} | {our.delay_ms / stock.delay_ms:.3f} | {lost} |")
 
 
 def main() -> None:
@@ -264,13 +265,17 @@ def main() -> None:
     said = speech(given.clips)
     bench, rows = Bench(said, given.seed), []
     print(f"{len(said.packets) * FRAME_MS / 1000:.0f} s a call, {2 * GOOD * FRAME_MS / 1000:.0f} s of them good\n")
+    print("| network | receiver | delay p50 | p95 | growth | recovered | filled | lost | word errors |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
     for at in range(0, len(given.only), given.at_once):
         names = given.only[at : at + given.at_once]
         with on_loopback():
             came = asyncio.run(calls(bench, names))
         for name, receivers in zip(names, came, strict=True):
-            rows += [bench.row(name, receiver, *heard) for receiver, heard in receivers.items()]
-    show(rows)
+            for receiver, heard in receivers.items():
+                rows.append(bench.row(name, receiver, *heard))
+                show(rows[-1])
+    show_ratios(rows)
 
 
 if __name__ == "__main__":

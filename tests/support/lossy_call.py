@@ -24,6 +24,8 @@ from voice_runtime.gateway.transports.outgoing import FRAME_S, FRAME_TICKS, TICK
 FRAME = RATE_HZ // 50  # samples
 ROOM_LEVEL = 0.0005  # what every microphone hears: it tells apart packets of what would be one and the same silence
 CONNECT_S = 10.0
+CLOSE_S = 5.0
+MOST_BEHIND_S = 10.0
 
 
 def frames(sound: Samples) -> list[bytes]:
@@ -102,10 +104,18 @@ class Listener(Incoming):
         return samples
 
     async def listen(self) -> None:
-        """Until the last packet was handed on."""
-        async for _ in self.sounds():
-            if self.ended.is_set():
-                return
+        """Until the last packet was handed on.
+
+        Raises:
+            TimeoutError: it should have been long ago.
+        """
+        try:
+            async with asyncio.timeout(len(self.numbers) * FRAME_S + MOST_BEHIND_S):
+                async for _ in self.sounds():
+                    if self.ended.is_set():
+                        return
+        except TimeoutError:
+            raise TimeoutError(f"{self._newest} is the newest of {len(self.numbers)} packets, {self.counts}") from None
 
 
 @dataclass(slots=True)
@@ -150,8 +160,10 @@ async def lossy_call(
             await _connect(client, server, relay)
             yield LossyCall(relay, microphone, listener, client, server)
         finally:
-            await client.close()
-            await server.close()
+            with contextlib.suppress(TimeoutError):  # aiortc may wait for ever for a peer that closes at the same time
+                async with asyncio.timeout(CLOSE_S):
+                    await client.close()
+                    await server.close()
 
 
 async def _connect(client: RTCPeerConnection, server: RTCPeerConnection, relay: Relay) -> None:
