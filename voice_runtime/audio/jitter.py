@@ -69,6 +69,7 @@ class JitterBuffer:
     _next: int | None = None  # the sequence number that is due
     _due: int = 0  # its timestamp, unwrapped
     _stretched: int = 0  # ticks filled in since the last packet, while nothing at all came
+    _pushed_s: float = 0.0  # when that packet came
     _ready: deque[Voice | Lost] = field(default_factory=deque)
     _after_strange: int | None = None  # the sequence number that would make a strange packet a new sequence
     _quickest: list[float] = field(default_factory=list)  # seconds, in this span and in the one before
@@ -87,6 +88,7 @@ class JitterBuffer:
         sequence: 16 bits; timestamp: 32 bits, of CLOCK_HZ; length_ms: of the sound in it.
         """
         self.counts.received += 1
+        self._pushed_s = now_s
         if self._next is None:
             self._begin(sequence, timestamp)
         number = self._number(sequence, timestamp)
@@ -144,8 +146,14 @@ class JitterBuffer:
             self._ready.append(Lost(piece * 1000 / CLOCK_HZ, None if ticks else following))
 
     def _deadline_s(self) -> float:
-        """When what is due is given up."""
-        return min(self._quickest) + (self._due + self._stretched) / CLOCK_HZ + self._depth_s
+        """When what is due is given up.
+
+        With nothing held it is waited for from the last packet on: after a stall packets come in a burst, all of them
+        overdue, and to fill up to the present between any two would be a second of silence for each.
+        """
+        due_s = min(self._quickest) + self._due / CLOCK_HZ
+        due_s = due_s if self._held else max(due_s, self._pushed_s)
+        return due_s + self._stretched / CLOCK_HZ + self._depth_s
 
     def _number(self, sequence: int, timestamp: int) -> int | None:
         """The packet's unwrapped sequence number; None when it is far from what is due, unless two in a row are."""
