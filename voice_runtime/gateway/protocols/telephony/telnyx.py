@@ -104,8 +104,9 @@ class TelnyxCodec:
             case "mark":
                 yield shapes.mark(text)
             case "stop":
+                stopped = shapes.stop(text)
                 yield from self._call.heard(b"".join(self._order.flush()))
-                yield shapes.stop(text)
+                yield stopped
 
     def _heard(self, data: bytes, chunk: int | None) -> Iterable[base.CarrierEvent]:
         if data and self._call.is_on:
