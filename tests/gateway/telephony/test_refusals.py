@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.gateway.telephony import transcripts
+from tests.gateway.telephony import invariants, transcripts
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols.telephony import base, wire
 from voice_runtime.gateway.protocols.telephony.audiosocket import AudioSocketCodec
@@ -177,9 +177,10 @@ def test_a_control_message_of_asterisk_that_lacks_what_it_needs_is_refused(text:
 )
 def test_a_frame_of_audiosocket_that_is_malformed_ends_the_reading(frames: bytes, found: str) -> None:
     codec = begun("audiosocket")
-    assert codec.receive(b"\x03\x00\x017" + frames) == [base.Digit("7")]
+    assert codec.receive(b"\x03\x00\x017" + frames + bytes([0x42, 0xFF, 0xFF]) + bytes(50_000)) == [base.Digit("7")]
     for _ in range(2):
-        assert refusal(codec, b"\x03\x00\x017").startswith(found)
+        assert refusal(codec, bytes(100_000)).startswith(found)
+    assert invariants.retained_bytes(codec) < 1_000
     assert refusal(begun("audiosocket"), frames).startswith(found)
 
 
