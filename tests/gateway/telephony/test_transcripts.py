@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.gateway.telephony import transcripts
@@ -54,6 +54,7 @@ def joined(events: list[base.CarrierEvent]) -> list[base.CarrierEvent]:
     return whole
 
 
+@settings(max_examples=50)
 @given(cuts=st.lists(st.integers(0, len(AUDIOSOCKET)), max_size=20).map(sorted))
 def test_audiosocket_frames_mean_the_same_however_their_bytes_are_cut(cuts: list[int]) -> None:
     codec, expected = AudioSocketCodec(), AudioSocketCodec().receive(AUDIOSOCKET)

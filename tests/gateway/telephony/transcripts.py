@@ -44,6 +44,11 @@ def lines(path: Path) -> list[Heard | Said]:
     return [_line(json.loads(line)) for line in path.read_text().splitlines()]
 
 
+def heard(name: str) -> list[Heard]:
+    """What the carrier says in the conversation that has a codec's name."""
+    return [line for line in lines(FOLDER / f"{name}.jsonl") if isinstance(line, Heard)]
+
+
 def messages(name: str) -> list[list[base.Wire]]:
     """What the carrier says in each of a codec's conversations."""
     paths = [path for path in PATHS if path.stem.partition("-")[0] == name]

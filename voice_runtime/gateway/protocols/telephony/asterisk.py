@@ -73,10 +73,8 @@ class AsteriskCodec:
         control = wire.decode(text, _control) if is_json else _plain(text)
         match control.event:
             case "MEDIA_START":
-                started = _started(control)
-                if not self._call.is_on:
-                    self._is_json = is_json
-                yield started
+                self._is_json = is_json
+                yield _started(control)
             case "MEDIA_MARK_PROCESSED":
                 yield base.MarkReached(wire.text(control.correlation_id))
             case "MEDIA_XOFF":

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable
 from typing import ClassVar
 
+from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols.telephony import base, wire
 
 HANGUP, UUID, DTMF, ERROR = 0x00, 0x01, 0x03, 0xFF
@@ -23,7 +24,8 @@ HEAD_BYTES = 3
 class AudioSocketCodec:
     """One call's bytes, cut in any way; at most one frame (65,538 bytes) waits for its end.
 
-    After a refusal the stream is no longer worth reading: the frames before the bad one in the same bytes are lost.
+    After a bad frame the stream is no longer read. What came before it in the same bytes is told first: the refusal is
+    then for the next bytes, as for all that follow.
     """
 
     name: ClassVar[str] = "audiosocket"
@@ -38,6 +40,7 @@ class AudioSocketCodec:
         self._audio = base.AudioFormat("l16", rate_hz, frame_bytes, frame_bytes)
         self._call = wire.Call()
         self._partial = bytearray()
+        self._refused = ""
 
     @staticmethod
     def begins(message: base.Wire) -> bool:
@@ -46,7 +49,18 @@ class AudioSocketCodec:
     def receive(self, message: base.Wire) -> list[base.CarrierEvent]:
         if isinstance(message, str):
             raise wire.refusal(f"text of {len(message)} characters", "bytes")
-        return self._call.let(self._frames(message))
+        if self._refused:
+            raise PeerError("bad_message", self._refused)
+        events: list[base.CarrierEvent] = []
+        try:
+            for event in self._frames(message):
+                events += self._call.let([event])
+        except PeerError as error:
+            self._refused = str(error)
+            self._partial.clear()
+            if not events:
+                raise
+        return events
 
     def _frames(self, data: bytes) -> Iterable[base.CarrierEvent]:
         self._partial += data

@@ -102,8 +102,9 @@ class FreeSwitchCodec:
     def receive(self, message: base.Wire) -> list[base.CarrierEvent]:
         if isinstance(message, str):
             return self._call.let(self._read(wire.as_text(message)))
-        started = [] if self._call.is_on else self._call.let([base.Started("", "", AUDIO)])
-        return started + self._call.let(self._call.heard(wire.sound(message)))
+        sound = wire.sound(message)
+        started = self._call.let([base.Started("", "", AUDIO)])
+        return started + self._call.let(self._call.heard(sound))
 
     def _read(self, text: str) -> Iterable[base.CarrierEvent]:
         found = wire.fields(text)

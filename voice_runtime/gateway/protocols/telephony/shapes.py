@@ -71,10 +71,10 @@ def kind(text: str) -> str:
 
 
 def caller_sound(text: str) -> tuple[bytes, int | None]:
-    """A media message's sound, empty when it is not the caller's, and its chunk's number if it has one."""
+    """A media message's sound and its chunk's number if it has one; nothing of both when it is not the caller's."""
     media = wire.decode(text, _media).media
-    data = wire.payload(media.payload)
-    return b"" if media.track.startswith("outbound") else data, wire.number(media.chunk, "chunk")
+    data, chunk = wire.payload(media.payload), wire.number(media.chunk, "chunk")
+    return (b"", None) if media.track.startswith("outbound") else (data, chunk)
 
 
 def digit(text: str) -> base.Digit:

@@ -49,7 +49,7 @@ class ChunkOrder:
 
     def push(self, chunk: int, data: bytes) -> list[bytes]:
         """What is in order by now."""
-        restarts = chunk < self._next - RESTART_CHUNKS
+        restarts = chunk == 0 or chunk < self._next - RESTART_CHUNKS
         before = self.flush() if restarts else []
         self._next = chunk if restarts else self._next
         if chunk >= self._next:
@@ -104,11 +104,12 @@ class TelnyxCodec:
             case "mark":
                 yield shapes.mark(text)
             case "stop":
+                stopped = shapes.stop(text)
                 yield from self._call.heard(b"".join(self._order.flush()))
-                yield shapes.stop(text)
+                yield stopped
 
     def _heard(self, data: bytes, chunk: int | None) -> Iterable[base.CarrierEvent]:
-        if data and self._call.is_on:
+        if self._call.is_on:
             ordered = [data] if chunk is None else self._order.push(chunk, data)
             yield from self._call.heard(b"".join(ordered))
 

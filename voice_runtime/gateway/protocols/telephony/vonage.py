@@ -7,7 +7,6 @@ Vonage names no call on the wire: the NCCO's headers, which come beside the firs
 tells no stop and takes none: the leg is over when the connection is. To transfer is a request to its REST API.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -92,8 +91,8 @@ class VonageCodec:
 
 def _started(text: str) -> base.Started:
     content_type = wire.decode(text, _connected).content_type
-    found = re.fullmatch(r"([^;]*)(?:;\s*rate=([^;]*))?", content_type)
-    encoding, rate_hz = found.groups() if found else (content_type, None)
+    encoding, *more = (part.strip() for part in content_type.split(";"))
+    rate_hz = next((part.removeprefix("rate=") for part in more if part.startswith("rate=")), None)
     audio = wire.audio_format(encoding, rate_hz, base.AudioFormat("l16", 16_000))
     if audio.encoding != "l16":
         raise wire.refusal(f"content-type is {content_type[:60]!r}", "audio/l16;rate=16000")
