@@ -33,7 +33,7 @@ from voice_runtime.audio.pcm import to_samples
 SENSIBLE_OF_ALL = 10
 SENSIBLE_OF_SAMPLE = 4
 SAMPLE = QUESTIONS[::2]
-CALLS_AT_ONCE = 2
+CALLS_AT_ONCE = 3
 
 
 @dataclass(frozen=True, slots=True)
