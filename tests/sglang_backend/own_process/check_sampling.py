@@ -136,7 +136,7 @@ _scripts = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(script=_scripts, seed=st.integers(0, 1_000))
 def test_whatever_is_aborted_when_every_request_ends_once_and_all_is_given_back(
     scheduler: Ar, script: list[tuple[int, int, int | None]], seed: int
