@@ -27,5 +27,5 @@ def server(shared_server: Served) -> Served:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What looks at the record of the whole run comes last."""
+    """What looks at the record of the whole run, or ends what others share, comes last."""
     items.sort(key=lambda item: item.get_closest_marker("last") is not None)

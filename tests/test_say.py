@@ -30,8 +30,8 @@ def heard(path: Path) -> str:
 
 @pytest.mark.parametrize(
     ("given", "typed"),
-    [([TEXT], ""), ([], TEXT), ([TEXT, "--pipeline", str(CASCADE)], "")],
-    ids=["argument", "standard input", "cascade"],
+    [([TEXT], ""), (["--pipeline", str(CASCADE)], TEXT)],
+    ids=["argument, default voice", "standard input, cascade"],
 )
 def test_the_words_of_the_text_are_in_the_file(tmp_path: Path, given: list[str], typed: str) -> None:
     out = tmp_path / "said.wav"

@@ -145,7 +145,7 @@ def footprint(resources: dict[str, object]) -> dict[str, object]:
 async def test_a_few_interrupted_turns_leave_resources_at_the_baseline(server: Served) -> None:
     await interrupt_turns(server, 5)
     before = footprint(server.wait_idle())
-    await interrupt_turns(server, 10)
+    await interrupt_turns(server, 5)
     assert footprint(server.wait_idle()) == before
 
 

@@ -25,11 +25,22 @@ def at_rate(samples: Samples, rate_hz: int) -> Samples:
     return np.concatenate([resampler.push(samples), resampler.flush()])
 
 
-async def test_a_spoken_question_gets_a_spoken_answer(server: Served) -> None:
-    async with client.call(server.url) as caller:
-        await caller.say(question())
-        await caller.wait_for("reply_done", status="completed")
+@pytest.fixture(scope="module")
+def caller(shared_server: Served) -> client.Caller:
+    """Who has asked a question aloud and heard the answer."""
 
+    async def asked() -> client.Caller:
+        async with client.call(shared_server.url) as caller:
+            await caller.say(question())
+            await caller.wait_for("reply_done", status="completed")
+            return caller
+
+    shared_server.wait_ready()
+    shared_server.wait_idle()
+    return asyncio.run(asked())
+
+
+def test_a_spoken_question_gets_a_spoken_answer(caller: client.Caller) -> None:
     assert "capital" in caller.events("transcript")[0]["text"].lower()
     reply = "".join(event["text"] for event in caller.events("reply_text"))
     assert "Rome" in reply
@@ -38,11 +49,7 @@ async def test_a_spoken_question_gets_a_spoken_answer(server: Served) -> None:
     assert len(caller.events("reply_text")) > 2, "the words did not come with the sound that begins them"
 
 
-async def test_the_events_of_a_turn_come_in_the_order_of_the_protocol(server: Served) -> None:
-    async with client.call(server.url) as caller:
-        await caller.say(question())
-        await caller.wait_for("reply_done")
-
+def test_the_events_of_a_turn_come_in_the_order_of_the_protocol(caller: client.Caller) -> None:
     order = [one.event["type"] if one.event else "audio" for one in caller.received]
     assert "reply_text" in order[order.index("reply_started") : order.index("timing")]
     seen = [kind for kind in dict.fromkeys(order) if kind != "reply_text"]  # after the breath before the first word
@@ -59,11 +66,7 @@ async def test_the_events_of_a_turn_come_in_the_order_of_the_protocol(server: Se
     assert order[-1] == "reply_done"
 
 
-async def test_audio_is_paced_and_never_more_than_400_ms_ahead_of_play_out(server: Served) -> None:
-    async with client.call(server.url) as caller:
-        await caller.say(question())
-        await caller.wait_for("reply_done")
-
+def test_audio_is_paced_and_never_more_than_400_ms_ahead_of_play_out(caller: client.Caller) -> None:
     frames = [one for one in caller.received if one.event is None]
     starts_s = frames[0].at_s
     sent_ms = np.cumsum([len(frame.pcm) / 48 for frame in frames])
@@ -73,16 +76,19 @@ async def test_audio_is_paced_and_never_more_than_400_ms_ahead_of_play_out(serve
     assert caller.loudspeaker.underruns == 0
 
 
-@pytest.mark.parametrize("rate_hz", [8_000, 24_000, 48_000])
-async def test_every_rate_is_taken_and_given(server: Served, rate_hz: int) -> None:
-    async with client.call(server.url, rate_hz, rate_hz) as caller:
-        await caller.say(at_rate(question(), rate_hz))
-        await caller.wait_for("reply_done", status="completed")
+async def test_every_rate_is_taken_and_given(server: Served) -> None:
+    async def asked(rate_hz: int) -> client.Caller:
+        async with client.call(server.url, rate_hz, rate_hz) as caller:
+            await caller.say(at_rate(question(), rate_hz))
+            await caller.wait_for("reply_done", status="completed")
+            return caller
 
-    reply = "".join(event["text"] for event in caller.events("reply_text"))
-    assert "Rome" in reply
-    heard = recognise(at_16k(caller.audio(), rate_hz), RATE_HZ)
-    assert "rome" in heard.lower(), heard
+    rates_hz = (8_000, 24_000, 48_000)  # all three at once
+    for rate_hz, caller in zip(rates_hz, await asyncio.gather(*map(asked, rates_hz)), strict=True):
+        reply = "".join(event["text"] for event in caller.events("reply_text"))
+        assert "Rome" in reply, rate_hz
+        heard = recognise(at_16k(caller.audio(), rate_hz), RATE_HZ)
+        assert "rome" in heard.lower(), (rate_hz, heard)
 
 
 def at_16k(pcm: bytes, rate_hz: int) -> Samples:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from voice_runtime.audio.pcm import to_samples
 SENSIBLE_OF_ALL = 10
 SENSIBLE_OF_SAMPLE = 4
 SAMPLE = QUESTIONS[::2]
-CALLS_AT_ONCE = 2
+CALLS_AT_ONCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,9 @@ def talk(server: Served, recording: Path, *options: str) -> dict[str, Any]:
 
 
 def people_error_rate(server: Served, clips: list[Clip]) -> float:
-    pairs = [(clip.text, talk(server, clip.path)["transcript"]) for clip in clips]
+    with ThreadPoolExecutor(CALLS_AT_ONCE) as calls:
+        results = calls.map(lambda clip: talk(server, clip.path), clips)
+        pairs = [(clip.text, result["transcript"]) for clip, result in zip(clips, results, strict=True)]
     for reference, found in pairs:
         print(f"{word_error_rate(reference, found):.2f} {reference!r} -> {found!r}")
     rate = pooled_word_error_rate(pairs)

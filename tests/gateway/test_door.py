@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,27 +25,26 @@ async def answered(caller: client.Caller) -> None:
     await caller.wait_for("reply_done", since, status="completed")
 
 
-@pytest.mark.parametrize(
-    ("sent", "found"),
-    [
-        ('{"type":"dance"}', "dance"),
-        ("{not json", "JSON"),
-        ('{"type":"played","reply":7,"ms":"x"}', "reply"),
-        ('{"type":"text","text":""}', "0 characters"),
-        ('{"type":"text","text":"' + "a" * 3_000 + '"}', "3000 characters"),
-        ('{"type":"interrupt","now":true}', "now"),
-        ('{"type":"configure","turn":{"end_silence":1}}', "end_silence"),
-        ('{"type":"configure","idle_s":-1}', "idle_s"),
-    ],
-)
-async def test_an_unknown_or_malformed_event_gets_a_named_error_and_the_session_goes_on(
-    server: Served, sent: str, found: str
-) -> None:
+MALFORMED = {
+    '{"type":"dance"}': "dance",
+    "{not json": "JSON",
+    '{"type":"played","reply":7,"ms":"x"}': "reply",
+    '{"type":"text","text":""}': "0 characters",
+    '{"type":"text","text":"' + "a" * 3_000 + '"}': "3000 characters",
+    '{"type":"interrupt","now":true}': "now",
+    '{"type":"configure","turn":{"end_silence":1}}': "end_silence",
+    '{"type":"configure","idle_s":-1}': "idle_s",
+}
+
+
+async def test_unknown_and_malformed_events_get_named_errors_and_the_session_goes_on(server: Served) -> None:
     async with client.call(server.url) as caller:
-        await caller.socket.send(sent)
-        error = (await caller.wait_for("error", code="bad_event")).event
-        assert error is not None
-        assert found in error["message"]
+        for sent, found in MALFORMED.items():
+            since = len(caller.received)
+            await caller.socket.send(sent)
+            error = (await caller.wait_for("error", since, code="bad_event")).event
+            assert error is not None
+            assert found in error["message"]
         await answered(caller)
 
 
@@ -146,23 +146,6 @@ async def test_our_own_page_may_open_a_socket(server: Served) -> None:
         assert json.loads(await socket.recv())["type"] == "ready"
 
 
-async def test_a_client_that_reads_nothing_is_dropped_and_costs_only_its_own_session(tmp_path: Path) -> None:
-    impatient = tmp_path / "impatient.toml"
-    impatient.write_text(default_pipeline().read_text() + "\n[limits]\nsend_s = 1.0\n")
-    with serving(impatient) as server:
-        small = socket.socket()
-        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        small.connect(("127.0.0.1", server.port))
-        query = "input_rate=48000&output_rate=48000"
-        async with connect(f"{server.url}/v1/pcm?{query}", sock=small, max_queue=1) as deaf:
-            await deaf.send(json.dumps({"type": "text", "text": "Tell me a long story about a little dog."}))
-            async with client.call(server.url) as other:
-                await asyncio.to_thread(server.poll, lambda: "slow_client" in "".join(server.log), "it is dropped")
-                await answered(other)
-            assert server.wait_idle()["gateway"]["sessions"] == 0
-        assert "Traceback" not in "".join(server.log)
-
-
 async def test_more_sessions_than_the_limit_are_refused_by_name(server: Served) -> None:
     async with asyncio.TaskGroup() as tasks:
         opened = [tasks.create_task(connect(f"{server.url}/v1/pcm").__aenter__()) for _ in range(8)]
@@ -194,24 +177,50 @@ async def test_logs_hold_no_transcript_and_no_typed_text(server: Served) -> None
     assert "Rome" not in log
 
 
-async def test_with_a_token_nobody_connects_without_it() -> None:
-    with serving(VOICE_RUNTIME_TOKEN="s3cr3t-t0ken", VOICE_RUNTIME_LOG="DEBUG") as server:
-        for query in ("", "?token=wrong"):
-            with pytest.raises(InvalidStatus) as refused:
-                async with connect(f"{server.url}/v1/pcm{query}"):
-                    pass
-            assert refused.value.response.status_code == 401
-        async with connect(f"{server.url}/v1/pcm?token=s3cr3t-t0ken") as socket:
-            assert json.loads(await socket.recv())["type"] == "ready"
-        assert server.get("/debug/resources")[0] == 401
-        assert server.get("/debug/resources", {"Authorization": "Bearer s3cr3t-t0ken"})[0] == 200
-        assert server.get("/health")[0] == 200
-        async with client.call(server.url, token="s3cr3t-t0ken") as caller:
-            await answered(caller)
-        log = "".join(server.log)
-        assert "s3cr3t-t0ken" not in log
-        assert "capital of Italy" not in log
-        assert "Rome" not in log
+TOKEN = "s3cr3t-t0ken"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that asks for a token, is impatient with who reads nothing, and logs all it can."""
+    impatient = tmp_path_factory.mktemp("pipeline") / "impatient.toml"
+    impatient.write_text(default_pipeline().read_text() + "\n[limits]\nsend_s = 1.0\n")
+    with serving(impatient, VOICE_RUNTIME_TOKEN=TOKEN, VOICE_RUNTIME_LOG="DEBUG") as server:
+        server.headers = {"Authorization": f"Bearer {TOKEN}"}
+        yield server
+
+
+async def test_a_client_that_reads_nothing_is_dropped_and_costs_only_its_own_session(guarded: Served) -> None:
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    small.connect(("127.0.0.1", guarded.port))
+    query = f"input_rate=48000&output_rate=48000&token={TOKEN}"
+    async with connect(f"{guarded.url}/v1/pcm?{query}", sock=small, max_queue=1) as deaf:
+        await deaf.send(json.dumps({"type": "text", "text": "Tell me a long story about a little dog."}))
+        async with client.call(guarded.url, token=TOKEN) as other:
+            await asyncio.to_thread(guarded.poll, lambda: "slow_client" in "".join(guarded.log), "it is dropped")
+            await answered(other)
+        assert guarded.wait_idle()["gateway"]["sessions"] == 0
+    assert "Traceback" not in "".join(guarded.log)
+
+
+async def test_with_a_token_nobody_connects_without_it(guarded: Served) -> None:
+    for query in ("", "?token=wrong"):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(f"{guarded.url}/v1/pcm{query}"):
+                pass
+        assert refused.value.response.status_code == 401
+    async with connect(f"{guarded.url}/v1/pcm?token={TOKEN}") as socket:
+        assert json.loads(await socket.recv())["type"] == "ready"
+    assert guarded.get("/debug/resources", {})[0] == 401
+    assert guarded.get("/debug/resources")[0] == 200
+    assert guarded.get("/health", {})[0] == 200
+    async with client.call(guarded.url, token=TOKEN) as caller:
+        await answered(caller)
+    log = "".join(guarded.log)
+    assert TOKEN not in log
+    assert "capital of Italy" not in log
+    assert "Rome" not in log
 
 
 async def test_a_caller_who_is_back_before_its_loss_was_noticed_goes_on_and_the_old_connection_ends(

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.support.ar import Ar, assert_all_given_back, begin, new_id, outcomes, take
 from voice_runtime import assets
@@ -21,7 +19,6 @@ from voice_runtime.schedulers.messages import (
     Inquire,
     Ledger,
     NewRequest,
-    Outbound,
     StreamChunk,
 )
 from voice_runtime.sglang_backend.engine import EngineSettings
@@ -165,14 +162,6 @@ def test_abort_while_waiting_leaves_the_running_ones_alone(scheduler: Ar) -> Non
     assert_all_given_back(scheduler)
 
 
-def test_a_pool_that_is_too_small_retracts_and_every_answer_is_whole(scheduler: Ar) -> None:
-    ids = [ask(scheduler, long_prompt(seed, 60), tokens=110, stop_ids=()) for seed in range(20, 26)]
-    came = outcomes(scheduler, ids)  # 6 x 170 tokens on 600 pages
-    assert [len(tokens) for tokens, _ in came.values()] == [110] * 6
-    assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
-    assert_all_given_back(scheduler)
-
-
 def test_abort_of_an_unknown_or_ended_request_and_a_second_abort_change_nothing(scheduler: Ar, tokenizer: Any) -> None:
     request_id = ask(scheduler, prompt(tokenizer, QUESTIONS[0]), tokens=4)
     outcomes(scheduler, [request_id])
@@ -245,35 +234,3 @@ def test_a_dtype_that_is_not_served_is_refused(tmp_path: Any) -> None:
 def test_overlap_scheduling_is_refused_with_the_reason(tmp_path: Any) -> None:
     with pytest.raises(UnsupportedError, match="inflight_middle_chunks"):
         EngineSettings(model=tmp_path, overlap=True)
-
-
-# One request each: prompt tokens, new tokens, and after how many results it is aborted (None: never).
-_scripts = st.lists(
-    st.tuples(st.integers(1, 200), st.integers(1, 12), st.one_of(st.none(), st.integers(0, 6))), min_size=1, max_size=8
-)
-
-
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(script=_scripts, seed=st.integers(0, 1_000))
-def test_whatever_is_aborted_when_every_request_ends_once_and_all_is_given_back(
-    scheduler: Ar, script: list[tuple[int, int, int | None]], seed: int
-) -> None:
-    requests = {ask(scheduler, long_prompt(seed + at, s[0]), s[1], ()): s for at, s in enumerate(script)}
-    ends: dict[str, Outbound[list[int]]] = {}
-    counts = dict.fromkeys(requests, 0)
-    results = 0
-    while len(ends) < len(requests):
-        for request_id, (_, _, abort_after) in requests.items():
-            if abort_after is not None and abort_after <= results:
-                scheduler.abort(request_id)
-        message = take(scheduler)
-        results += 1
-        assert message.request_id not in ends
-        if isinstance(message, Chunk):
-            counts[message.request_id] += len(message.item)
-        else:
-            ends[message.request_id] = message
-    for request_id, (_, tokens, abort_after) in requests.items():
-        assert isinstance(ends[request_id], Finished) or abort_after is not None
-        assert counts[request_id] == tokens or isinstance(ends[request_id], Aborted)
-    assert_all_given_back(scheduler)

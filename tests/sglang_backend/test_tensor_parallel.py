@@ -37,9 +37,8 @@ def result(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 def test_two_ranks_give_the_tokens_of_one_and_every_page_back(tmp_path: Path) -> None:
     tiny_llama(tmp_path)
-    ranks = [start(tmp_path, rank, 2) for rank in range(2)]
-    first, second = (result(process) for process in ranks)
-    alone = result(start(tmp_path, 0, 1))
+    processes = [start(tmp_path, 0, 2), start(tmp_path, 1, 2), start(tmp_path, 0, 1)]
+    first, second, alone = (result(process) for process in processes)
     assert first["tokens"] == second["tokens"] == alone["tokens"]
     drawn = [alone["tokens"][f"{number:08d}"] for number in (2, 3, 4)]  # a tiny model's likeliest token may stay one
     assert all(len(set(answer)) > 3 for answer in drawn)

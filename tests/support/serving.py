@@ -25,11 +25,12 @@ START_S = 120.0
 
 @dataclass(slots=True)
 class Served:
-    """A running server. port: on 127.0.0.1. log: what it printed so far."""
+    """A running server. port: on 127.0.0.1. log: what it printed so far. headers: of requests that bring no others."""
 
     process: subprocess.Popen[str]
     port: int = 0
     log: list[str] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -37,7 +38,9 @@ class Served:
 
     def get(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
         """Status and body."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers or {})
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", headers=self.headers if headers is None else headers
+        )
         try:
             with urllib.request.urlopen(request, timeout=10) as response:
                 return response.status, response.read().decode()

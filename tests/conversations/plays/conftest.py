@@ -1,4 +1,4 @@
-"""One warm pipeline for all plays, on one event loop."""
+"""One warm pipeline for all plays, on one event loop, and gone after them: it takes 4 GB."""
 
 from collections.abc import AsyncIterator
 
@@ -8,7 +8,7 @@ import pytest_asyncio
 from tests.support.play import Theatre, theatre
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def stage() -> AsyncIterator[Theatre]:
     async with theatre() as warm:
         yield warm

@@ -1,4 +1,4 @@
-"""Repetition penalty and seeds on a tiny Llama, served by SGLang's real scheduler."""
+"""Repetition penalty, seeds, retraction and aborts on a tiny Llama, served by SGLang's real scheduler."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +9,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.ar import Ar, assert_all_given_back, begin, outcomes
+from tests.support.ar import Ar, assert_all_given_back, begin, outcomes, take
 from tests.support.tiny_llama import greedy_answer, prompt, tiny_llama, tiny_scheduler
 from voice_runtime.runner.generate import Generate
 from voice_runtime.runner.runner import ModelRunner
-from voice_runtime.schedulers.messages import Finished
+from voice_runtime.schedulers.messages import Aborted, Chunk, Finished, Outbound
 
 PENALTY = 1.4
 
@@ -86,8 +86,11 @@ def test_repetition_penalty_equals_transformers_in_any_batch(
     assert_all_given_back(scheduler)
 
 
-def test_repetition_penalty_equals_transformers_after_a_retraction(scheduler: Ar, reference: Any) -> None:
-    generates = [Generate(prompt(40 + at, 20), 95, repetition_penalty=PENALTY) for at in range(6)]  # 690 on 400 pages
+@pytest.mark.parametrize("penalty", [1.0, PENALTY])
+def test_a_pool_that_is_too_small_retracts_and_every_answer_equals_transformers(
+    scheduler: Ar, reference: Any, penalty: float
+) -> None:
+    generates = [Generate(prompt(40 + at, 20), 95, repetition_penalty=penalty) for at in range(6)]  # 690 on 400 pages
     ids = [begin(scheduler, generate) for generate in generates]
     came = outcomes(scheduler, ids)
     assert sum(end.metrics["retractions"] for _, end in came.values() if isinstance(end, Finished)) > 0
@@ -125,6 +128,38 @@ def test_a_greedy_request_beside_seeded_ones_stays_greedy(scheduler: Ar) -> None
     greedy = Generate(prompt(80, 20), 20)
     [alone] = answers(scheduler, greedy)
     assert answers(scheduler, drawn(1), greedy, drawn(2))[1] == alone
+
+
+# One request each: prompt tokens, new tokens, and after how many results it is aborted (None: never).
+_scripts = st.lists(
+    st.tuples(st.integers(1, 200), st.integers(1, 12), st.one_of(st.none(), st.integers(0, 6))), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(script=_scripts, seed=st.integers(0, 1_000))
+def test_whatever_is_aborted_when_every_request_ends_once_and_all_is_given_back(
+    scheduler: Ar, script: list[tuple[int, int, int | None]], seed: int
+) -> None:
+    requests = {begin(scheduler, Generate(prompt(seed + at, s[0]), s[1])): s for at, s in enumerate(script)}
+    ends: dict[str, Outbound[list[int]]] = {}
+    counts = dict.fromkeys(requests, 0)
+    results = 0
+    while len(ends) < len(requests):
+        for request_id, (_, _, abort_after) in requests.items():
+            if abort_after is not None and abort_after <= results:
+                scheduler.abort(request_id)
+        message = take(scheduler)
+        results += 1
+        assert message.request_id not in ends
+        if isinstance(message, Chunk):
+            counts[message.request_id] += len(message.item)
+        else:
+            ends[message.request_id] = message
+    for request_id, (_, tokens, abort_after) in requests.items():
+        assert isinstance(ends[request_id], Finished) or abort_after is not None
+        assert counts[request_id] == tokens or isinstance(ends[request_id], Aborted)
+    assert_all_given_back(scheduler)
 
 
 def test_an_abort_in_the_round_of_its_retraction_takes_effect_at_once(scheduler: Ar) -> None:
