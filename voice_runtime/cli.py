@@ -18,6 +18,11 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 PipelineFile = Annotated[Path | None, typer.Argument(help="A pipeline file; cpu.toml when left out.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; other than loopback needs VOICE_RUNTIME_TOKEN.")]
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")]
+TlsCert = Annotated[Path | None, typer.Option(help="Certificate (PEM, with its chain): serve https and wss.")]
+TlsKey = Annotated[Path | None, typer.Option(help="The certificate's private key (PEM).")]
+Proxies = Annotated[
+    str, typer.Option(help="Proxies to believe about who the client is: addresses or networks, with commas.")
+]
 
 
 def shared(folder: str) -> Path:
@@ -32,17 +37,31 @@ def default_pipeline() -> Path:
 
 
 @app.command()
-def serve(pipeline: PipelineFile = None, host: Host = "127.0.0.1", port: Port = 8000) -> None:
+def serve(
+    pipeline: PipelineFile = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    forwarded_allow_ips: Proxies = "",
+) -> None:
     """Serve a pipeline: gateway and workers, supervised."""
     if lifeline.PARENT in os.environ:  # somebody's private server
         lifeline.die_with_parent()
-    _serve(pipeline, host, port, supervise=True)
+    _serve(pipeline, (host, port), (tls_cert, tls_key), forwarded_allow_ips, supervise=True)
 
 
 @app.command()
-def gateway(pipeline: PipelineFile = None, host: Host = "127.0.0.1", port: Port = 8000) -> None:
+def gateway(
+    pipeline: PipelineFile = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    forwarded_allow_ips: Proxies = "",
+) -> None:
     """Serve only the gateway; start each worker with `voice-runtime worker`."""
-    _serve(pipeline, host, port, supervise=False)
+    _serve(pipeline, (host, port), (tls_cert, tls_key), forwarded_allow_ips, supervise=False)
 
 
 @app.command()
@@ -122,7 +141,14 @@ def say(
     typer.echo(f"{out}: {length_s:.1f} s")
 
 
-def _serve(pipeline: Path | None, host: str, port: int, *, supervise: bool) -> None:
+def _serve(
+    pipeline: Path | None,
+    where: tuple[str, int],
+    tls: tuple[Path | None, Path | None],
+    proxies: str,
+    *,
+    supervise: bool,
+) -> None:
     import uvloop
 
     from voice_runtime.gateway import server
@@ -130,7 +156,7 @@ def _serve(pipeline: Path | None, host: str, port: int, *, supervise: bool) -> N
 
     path = (pipeline or default_pipeline()).resolve()
     token = os.environ.get("VOICE_RUNTIME_TOKEN")
-    options = server.ServeOptions(path, host, port, token, supervise, shared("web"))
+    options = server.ServeOptions(path, *where, token, supervise, shared("web"), *tls, proxies)
 
     def announce(page: str) -> None:
         typer.echo(f"Ready. Open {page}")

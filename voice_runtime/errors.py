@@ -29,6 +29,10 @@ class RequestError(VoiceRuntimeError):
     """One request cannot be served; the other requests of its batch are not touched."""
 
 
+class MediaError(VoiceRuntimeError):
+    """A packet or a sound is not what it should be; what comes after it is not touched."""
+
+
 class StageDiedError(VoiceRuntimeError):
     """The worker process that held a request ended before the request did."""
 

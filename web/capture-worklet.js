@@ -1,4 +1,4 @@
-// Microphone samples in, 20 ms frames of PCM16LE at `rateHz` out, each with its loudness from 0 to 1.
+// Microphone samples in, 20 ms frames of PCM16LE at `rateHz` out.
 
 const FRAME_S = 0.02;
 
@@ -30,10 +30,8 @@ class Capture extends AudioWorkletProcessor {
   }
 
   send() {
-    const power = this.frame.reduce((total, value) => total + value * value, 0) / this.filled;
-    const level = Math.max(0, 1 + Math.log10(power + 1e-12) / 6); // -60 dB and less is 0
     const pcm = Int16Array.from(this.frame, (value) => Math.round(Math.max(-1, Math.min(1, value)) * 32767)).buffer;
-    this.port.postMessage({ pcm, level }, [pcm]);
+    this.port.postMessage(pcm, [pcm]);
     this.filled = 0;
   }
 }

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voice_runtime.errors import PeerError
-from voice_runtime.gateway.transports.websocket import BURST_S, Allowance
+from voice_runtime.gateway.transports.common import BURST_S, Allowance
 
 START_S = 5_000.0
 

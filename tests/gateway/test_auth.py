@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.clock import Clock
 from voice_runtime.errors import ConfigError, PeerError
+from voice_runtime.gateway import tokens
 from voice_runtime.gateway.auth import PROTECTED, Access, is_loopback
 
 LOCAL = Access("127.0.0.1")
@@ -186,18 +188,104 @@ def test_loopback_needs_no_token(host: str) -> None:
     assert Access(host).token is None
 
 
+APP = "https://app.example.org"
+SESSION_DOORS = ("/v1/pcm", "/v1/webrtc", "/v1/webrtc/offer", "/v1/webrtc/0123")
+
+
+def test_a_page_on_the_list_may_use_the_api_and_nothing_else() -> None:
+    access = Access("127.0.0.1", origins=frozenset({APP}))
+    for path in (*SESSION_DOORS, "/v1/tokens"):
+        assert refusal(access, path, host=PAGE, origin=APP) is None
+    for path in ("/", "/health", "/debug/resources", "/metrics", "/v1"):
+        assert refusal(access, path, host=PAGE, origin=APP) == "bad_origin"
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("http://app.example.org", "https://app.example.org:8443", "https://example.org", "https://APP.example.org"),
+        *("https://app.example.org.evil.com", "https://app.example.org/", "null", "", f"{APP} {APP}"),
+    ],
+)
+def test_a_page_that_is_only_like_one_on_the_list_is_refused(origin: str) -> None:
+    access = Access("127.0.0.1", origins=frozenset({APP}))
+    assert refusal(access, "/v1/pcm", host=PAGE, origin=origin) == "bad_origin"
+
+
+def test_the_list_takes_nothing_from_our_own_page_and_excuses_no_host_and_no_token() -> None:
+    access = Access("127.0.0.1", "secret", frozenset({APP}))
+    assert refusal(access, "/", host=PAGE, origin=f"http://{PAGE}") is None
+    assert refusal(access, "/v1/pcm", {"token": "secret"}, host="app.example.org", origin=APP) == "bad_host"
+    assert refusal(access, "/v1/pcm", host=PAGE, origin=APP) == "bad_token"
+
+
+def test_a_minted_token_opens_session_doors_until_its_time_is_over_and_no_others() -> None:
+    clock = Clock(now_s=1_800_000_000.0)
+    access = Access("127.0.0.1", "secret", clock=clock)
+    minted = access.mint(60)
+    bearer = f"Bearer {minted}"
+    for path in SESSION_DOORS:
+        assert refusal(access, path, host=PAGE, authorization=bearer) is None
+        assert refusal(access, path, {"token": minted}, host=PAGE) is None
+    for path in ("/v1/tokens", "/v1/other", "/v1/pcm/", "/v1/webrtcx", "/debug/resources", "/metrics"):
+        assert refusal(access, path, host=PAGE, authorization=bearer) == "bad_token"
+    clock.now_s += 59.9
+    assert refusal(access, "/v1/pcm", host=PAGE, authorization=bearer) is None
+    clock.now_s += 0.1
+    assert refusal(access, "/v1/pcm", host=PAGE, authorization=bearer) == "bad_token"
+    assert refusal(access, "/v1/pcm", host=PAGE, authorization="Bearer secret") is None
+
+
+def test_a_token_that_has_expired_is_told_so_and_one_that_was_never_ours_is_not() -> None:
+    clock = Clock(now_s=1_800_000_000.0)
+    access = Access("127.0.0.1", "secret", clock=clock)
+    minted = access.mint(60)
+    clock.now_s += 90
+    headers = {"host": PAGE, "authorization": f"Bearer {minted}"}
+    with pytest.raises(PeerError, match="token has expired 30 s ago, expected a newer one"):
+        access.check("/v1/pcm", headers, {})
+    with pytest.raises(PeerError, match="token is missing or wrong"):
+        access.check("/v1/pcm", {**headers, "authorization": f"Bearer {minted[:-1]}"}, {})
+
+
+def test_tokens_are_minted_with_the_api_key_in_the_header_only() -> None:
+    access = Access("127.0.0.1", "secret")
+    assert refusal(access, "/v1/tokens", host=PAGE, authorization="Bearer secret") is None
+    assert refusal(access, "/v1/tokens", {"token": "secret"}, host=PAGE) == "bad_token"
+
+
+@pytest.mark.parametrize("token", [None, ""])
+def test_without_an_api_key_nothing_is_minted_and_the_key_of_no_word_opens_nothing(token: str | None) -> None:
+    with pytest.raises(PeerError, match="expected VOICE_RUNTIME_TOKEN to be set") as refused:
+        Access("127.0.0.1", token).mint(60)
+    assert refused.value.code == "no_api_key"
+    access = Access("127.0.0.1", "secret")
+    for key in (b"", tokens.key_of("")):
+        forged = tokens.mint(key, 60, access.clock())
+        assert refusal(access, "/v1/pcm", {"token": forged}, host=PAGE) == "bad_token"
+
+
+def test_no_secret_stands_in_what_is_printed_of_an_access() -> None:
+    access = Access("127.0.0.1", "s3cr3t")
+    assert "s3cr3t" not in repr(access)
+    assert str(access._key) not in repr(access)
+
+
+ACCESSES = {token: (Access("127.0.0.1", token), Access("0.0.0.0", token)) for token in ("secret", "秘密", "\udcff")}
+
+
 @given(
     host=st.text(max_size=20),
     origin=st.none() | st.text(max_size=20),
     authorization=st.text(),
-    token=st.text(min_size=1),
+    token=st.sampled_from(list(ACCESSES)),
 )
 def test_no_headers_bring_anything_but_a_refusal(host: str, origin: str | None, authorization: str, token: str) -> None:
-    code = refusal(Access("127.0.0.1", token), "/v1/pcm", host=host, origin=origin, authorization=authorization)
+    local, public = ACCESSES[token]
+    code = refusal(local, "/v1/pcm", host=host, origin=origin, authorization=authorization)
     assert code == "bad_host" or host.lower().startswith(("localhost", "127.0.0.1"))
     for prefix in ("http://", "http://["):
-        access = Access("0.0.0.0", token)
-        assert refusal(access, "/v1/pcm", host=host, origin=prefix + host, authorization=authorization) in (
+        assert refusal(public, "/v1/pcm", host=host, origin=prefix + host, authorization=authorization) in (
             None,
             "bad_origin",
             "bad_token",

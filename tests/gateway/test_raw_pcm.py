@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from voice_runtime.audio.resample import RATES_HZ
 from voice_runtime.errors import PeerError
-from voice_runtime.gateway.protocols import raw_pcm
-from voice_runtime.gateway.protocols.raw_pcm import MOST_TEXT_CHARACTERS, RawPcmCodec
+from voice_runtime.gateway.protocols import json_events, raw_pcm
+from voice_runtime.gateway.protocols.json_events import MOST_TEXT_CHARACTERS
+from voice_runtime.gateway.protocols.raw_pcm import RawPcmCodec
 from voice_runtime.session import events
 
 
@@ -89,7 +90,7 @@ def test_any_finite_played_time_passes(ms: float) -> None:
     ids=range(22),
 )
 def test_anything_else_is_refused_with_what_was_expected(text: str) -> None:
-    assert refusal(text).endswith("expected played, interrupt, text or configure")
+    assert refusal(text).endswith("expected played, playout, interrupt, text or configure")
 
 
 @pytest.mark.parametrize("text", ["", " \n\t", pytest.param("x" * (MOST_TEXT_CHARACTERS + 1), id="long")])
@@ -196,15 +197,15 @@ def test_another_rate_is_refused_with_found_and_expected(query: str) -> None:
     ],
 )
 def test_every_event_for_the_client_is_written_as_json(event: events.SessionEvent, expected: dict[str, object]) -> None:
-    assert json.loads(raw_pcm.encode(event)) == expected
+    assert json.loads(json_events.encode(event)) == expected
 
 
 def test_the_first_message_names_the_session_both_rates_and_the_token_to_go_on_with() -> None:
     rates = {"input_rate": 16_000, "output_rate": 24_000}
     expected = {"type": "ready", "session": "s1", **rates, "resume": "t0ken", "recorded": True}
-    assert json.loads(raw_pcm.ready("s1", 16_000, 24_000, "t0ken", recorded=True)) == expected
+    assert json.loads(json_events.ready("s1", 16_000, 24_000, "t0ken", recorded=True)) == expected
 
 
 def test_there_is_a_way_to_write_every_event_of_a_session() -> None:
-    assert set(raw_pcm._TYPES) == set(get_args(events.SessionEvent))
-    assert len(set(raw_pcm._TYPES.values())) == len(raw_pcm._TYPES)
+    assert set(json_events._TYPES) == set(get_args(events.SessionEvent))
+    assert len(set(json_events._TYPES.values())) == len(json_events._TYPES)

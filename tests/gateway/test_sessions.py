@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
-from tests.support.played_stages import PlayedStages
-from voice_runtime.audio.pcm import Samples
+from tests.support.gateway import Deaf, Stages
 from voice_runtime.errors import PeerError
+from voice_runtime.gateway.clients import THIS_MACHINE
 from voice_runtime.gateway.metrics import Metrics
 from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.models.vad import SileroVad
@@ -24,46 +23,29 @@ from voice_runtime.stages.payloads import Prompt
 RATE_HZ = 16_000
 
 
-class Deaf:
-    """A voice detector that never hears speech, and what opens it."""
-
-    def open(self) -> "Deaf":
-        return self
-
-    def push(self, frame: Samples) -> float:
-        return 0.0
-
-
-class Stages(PlayedStages):
-    """Stages that tell how they are."""
-
-    def __init__(self) -> None:
-        super().__init__(time.monotonic)
-        self.state = "ready"
-
-    def health(self) -> dict[str, str]:
-        return {"asr": "ready", "thinker": self.state}
-
-
 @dataclass
 class House:
-    """The sessions of a server that has room for so many."""
+    """The sessions of a server that has room for so many, and for so many of each client."""
 
     room: int = 8
+    room_each: int = 4
     resume_s: float = 60.0
     stages: Stages = field(default_factory=Stages)
     metrics: Metrics = field(default_factory=Metrics)
 
     def __post_init__(self) -> None:
         self.settings = SessionSettings(recognise="asr", reply="thinker", speak="speech", resume_s=self.resume_s)
-        config = PipelineConfig(name="p", stages={}, session=self.settings, limits=LimitSettings(sessions=self.room))
+        limits = LimitSettings(sessions=self.room, sessions_per_client=self.room_each)
+        config = PipelineConfig(name="p", stages={}, session=self.settings, limits=limits)
         self.sessions = Sessions(config, cast(Pipeline, self.stages), cast(SileroVad, Deaf()), self.metrics)
 
-    def open(self, resume: str | None = None) -> contextlib.AbstractContextManager[Admitted]:
-        return self.sessions.open(RATE_HZ, RATE_HZ, resume)
+    def open(
+        self, resume: str | None = None, client: str = THIS_MACHINE
+    ) -> contextlib.AbstractContextManager[Admitted]:
+        return self.sessions.open(RATE_HZ, RATE_HZ, resume, client=client)
 
-    def refusal(self, resume: str | None = None) -> str:
-        with pytest.raises(PeerError) as refused, self.open(resume):
+    def refusal(self, resume: str | None = None, client: str = THIS_MACHINE) -> str:
+        with pytest.raises(PeerError) as refused, self.open(resume, client):
             pass
         return refused.value.code
 
@@ -86,6 +68,22 @@ def talking(house: House, question: str = "Hello.") -> Iterator[Admitted]:
     with house.open() as admitted:
         admitted.session.receive(TypedText(question))
         yield admitted
+
+
+async def test_a_client_that_never_got_its_new_token_may_come_again_with_the_old_one() -> None:
+    house = House()
+    token = house.visit(question="Hello.")
+    with house.open(token) as failed:  # a WebRTC connection that does not come about
+        failed.is_told = False
+        with house.open(token) as instead:  # and the WebSocket in its place, before the other has ended
+            assert failed.session.state is State.CLOSED
+            assert [message.text for message in instead.session.memory.messages] == ["Hello."]
+    with house.open(instead.resume) as again:
+        again.is_told = False
+    assert house.refusal(token) == "bad_resume"
+    with house.open(instead.resume) as again:  # after it has ended
+        assert [message.text for message in again.session.memory.messages] == ["Hello."]
+        assert house.refusal(instead.resume) == "bad_resume"  # this one has got a new token
 
 
 async def test_a_conversation_can_be_gone_on_with_once() -> None:
@@ -191,3 +189,33 @@ async def test_a_token_of_nobodys_ends_nobodys_session() -> None:
         assert house.refusal("x") == "bad_resume"
         assert admitted.session.state is State.THINKING
         assert len(house.sessions) == 1
+
+
+async def test_a_client_has_so_many_sessions_at_a_time_and_others_have_theirs() -> None:
+    house = House(room_each=2)
+    with house.open(client="192.0.2.1") as first:
+        with house.open(client="192.0.2.1"):
+            assert house.refusal(client="192.0.2.1") == "too_many_sessions"
+            with house.open(client="192.0.2.2"), house.open(client="192.0.2.2"):
+                assert len(house.sessions) == 4
+        first.session.receive(TypedText("Hello."))
+        with house.open(client="192.0.2.1"):
+            assert house.refusal(client="192.0.2.1") == "too_many_sessions"
+            with house.open(first.resume, client="192.0.2.1"):  # instead of its own first one
+                assert house.refusal(client="192.0.2.1") == "too_many_sessions"
+
+
+async def test_the_refusal_of_one_session_too_many_tells_how_many_there_are_and_may_be() -> None:
+    house = House(room_each=1)
+    with (
+        house.open(client="192.0.2.1"),
+        pytest.raises(PeerError, match="the client has 1 sessions open, expected at most 1"),
+        house.open(client="192.0.2.1"),
+    ):
+        pass
+
+
+async def test_this_machine_may_take_all_the_room() -> None:
+    house = House(room=3, room_each=1)
+    with house.open(), house.open(), house.open():
+        assert house.refusal() == "too_many_sessions"

@@ -22,7 +22,8 @@ from websockets.exceptions import ConnectionClosed
 from tests.support.played_stages import PlayedStages
 from voice_runtime.audio.pcm import Samples, to_pcm
 from voice_runtime.gateway.transports import websocket
-from voice_runtime.gateway.transports.websocket import MOST_BAD_EVENTS, SLICE_S
+from voice_runtime.gateway.transports.common import MOST_BAD_EVENTS
+from voice_runtime.gateway.transports.websocket import SLICE_S
 from voice_runtime.pipeline.config import SessionSettings
 from voice_runtime.session.events import (
     AgentAudio,

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from voice_runtime.errors import ConfigError
-from voice_runtime.pipeline.config import PipelineConfig, load
+from voice_runtime.pipeline.config import CarrierSettings, PipelineConfig, TwilioSettings, load
 from voice_runtime.pipeline.registry import GIVES
 from voice_runtime.stages.payloads import SpokenClause
 
@@ -149,6 +149,9 @@ def test_what_the_agent_says_is_cut_as_the_text_stage_cuts(tmp_path: Path) -> No
         ("[stages.asr]", "[stages.asr]\nbatch = 0", "Expected `int` >= 1 - at `$.stages[...].batch`"),
         ("[stages.asr]", "[stages.asr]\nmax_hold_ms = nan", "Expected `float` >= 0"),
         ("[stages.asr]", "[limits]\nsessions = 0\n[stages.asr]", "Expected `int` >= 1"),
+        ("[stages.asr]", "[limits]\nsessions_per_client = 0\n[stages.asr]", "Expected `int` >= 1"),
+        ("[stages.asr]", "[limits]\nattempts_per_minute = 1001\n[stages.asr]", "Expected `int` <= 1000"),
+        ("[stages.asr]", '[access]\norigin = "https://a.org"\n[stages.asr]', "unknown field `origin`"),
         ('name = "p"', "name = ", "Invalid value (at line 2"),
         ('name = "p"', 'name = "p"\nname = "q"', "Cannot overwrite a value"),
     ],
@@ -212,6 +215,90 @@ def test_a_graph_that_does_not_fit_is_refused_with_found_and_expected(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     assert refusal(tmp_path, old, new) == message
+
+
+ORIGINS = (
+    "https://app.example.org",
+    "http://localhost:3000",
+    "https://[2001:db8::1]:8443",
+    "https://xn--bcher-kva.example",
+)
+
+
+def test_origins_are_taken_as_browsers_write_them(tmp_path: Path) -> None:
+    assert loaded(tmp_path, WHOLE).access.origins == ()
+    assert loaded(tmp_path, f"{WHOLE}\n[access]\norigins = {list(ORIGINS)}").access.origins == ORIGINS
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *(
+            "",
+            "*",
+            "null",
+            "app.example.org",
+            "//app.example.org",
+            "ftp://app.example.org",
+            "https://",
+            "https://:8443",
+        ),
+        *(
+            "https://app.example.org/",
+            "https://app.example.org/page",
+            "https://app.example.org?a",
+            "https://*.example.org",
+        ),
+        *(
+            "https://user@app.example.org",
+            "https://app.example.org:",
+            "https://app.example.org:port",
+            "https://bücher.de",
+        ),
+        *(
+            "https://App.example.org",
+            "HTTPS://app.example.org",
+            "https://app.example.org:443",
+            "http://app.example.org:80",
+        ),
+        *("https://app.example.org\\n", " https://app.example.org"),
+    ],
+)
+def test_what_no_browser_would_send_as_an_origin_is_refused_with_found_and_expected(
+    tmp_path: Path, origin: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"origins has .*, expected scheme://host\[:port\] in lower case"):
+        loaded(tmp_path, f'{WHOLE}\n[access]\norigins = ["{origin}"]')
+
+
+def test_telephony_is_off_until_a_carrier_has_its_table(tmp_path: Path) -> None:
+    assert loaded(tmp_path, WHOLE).telephony.carriers() == {}
+    told = '[telephony]\ncalls = 2\npublic_url = "https://voice.example.org:8443/v"\n[telephony.twilio]\n'
+    telephony = loaded(tmp_path, f'{WHOLE}\n{told}auth_token_env = "TWILIO_AUTH_TOKEN"\n[telephony.jambonz]').telephony
+    twilio = TwilioSettings(auth_token_env="TWILIO_AUTH_TOKEN")
+    assert (telephony.calls, telephony.carriers()) == (2, {"twilio": twilio, "jambonz": CarrierSettings()})
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        ("[telephony.twilio]", "public_url is missing, expected what Twilio or Plivo calls us by"),
+        ("[telephony.plivo]", "public_url is missing"),
+        ('[telephony.telnyx]\nauth_token_env = "A"', "unknown field `auth_token_env`"),
+        ('[telephony.exotel]\ntoken = "s3cret"', "unknown field `token`"),
+        ('[telephony.exotel]\ntoken_env = "not a name"', "matching regex"),
+        ("[telephony.acme]", "unknown field `acme`"),
+        ("[telephony]\ncalls = 0", "Expected `int` >= 1"),
+        *(
+            (f'[telephony]\npublic_url = "{url}"', "expected https://host[:port][/path]")
+            for url in ("", "voice.example.org", "wss://a.org", "https://a.org/", "https://a.org?x", "https://u@a.org")
+        ),
+    ],
+)
+def test_telephony_that_does_not_fit_is_refused_by_name(tmp_path: Path, table: str, found: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        loaded(tmp_path, f"{WHOLE}\n{table}")
+    assert found in str(refused.value)
 
 
 def test_a_file_that_is_missing_or_not_text_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,39 +1,27 @@
 """The page in a real Chromium with a fake microphone: ask aloud, see and hear the answer, interrupt it."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, async_playwright, expect
 
-from tests.support.need import need
 from tests.support.serving import Served
 from tests.support.speech import synthesise, with_silence, write_wav
+from tests.web.chromium import FLAGS, chromium
 
-FLAGS = [
-    "--no-sandbox",
-    "--use-fake-ui-for-media-stream",
-    "--use-fake-device-for-media-stream",
-    "--autoplay-policy=no-user-gesture-required",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 ANSWER_MS = 30_000
 
 
 @pytest.fixture
 async def page(server: Served, tmp_path: Path) -> AsyncIterator[Page]:
     """The page, opened, with a microphone that asks for the capital of Italy once."""
-    chromium = shutil.which("chromium")
-    need(chromium is not None, "Debian's chromium")
+    program = chromium()
     spoken = tmp_path / "question.wav"
     write_wav(spoken, with_silence(synthesise("What is the capital of Italy?", "flite"), 1.0, 20.0), 16_000)
     microphone = f"--use-file-for-fake-audio-capture={spoken}%noloop"
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium, args=[*FLAGS, microphone])
+        browser = await playwright.chromium.launch(executable_path=program, args=[*FLAGS, microphone])
         opened = await browser.new_page()
         await opened.goto(f"http://127.0.0.1:{server.port}/")
         yield opened
@@ -44,6 +32,7 @@ async def test_a_question_to_the_microphone_is_answered_on_the_page(page: Page) 
     await page.click("#talk")
     await expect(page.locator("#log")).to_contain_text("Rome", timeout=ANSWER_MS)
     await expect(page.locator("#log")).to_contain_text("capital")
+    await expect(page.locator("#line")).to_have_text("WebRTC")
     await expect(page.locator("#state")).to_have_attribute("data-state", "speaking", timeout=ANSWER_MS)
     await expect(page.locator("#state")).to_have_attribute("data-state", "listening", timeout=ANSWER_MS)
 

@@ -1,34 +1,22 @@
-"""The page and its playback in a real Chromium, against a server whose every message is written here."""
+"""The page over a WebSocket, and its playback, in a real Chromium against a server whose every message is written here.
 
-import asyncio
-import json
-import mimetypes
-import shutil
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from pathlib import Path
+The server has no WebRTC: that the page speaks to it at all is the plainest of its ways back.
+"""
+
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright, expect
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.datastructures import Headers
-from websockets.http11 import Request, Response
+from playwright.async_api import Page, expect
 
-from tests.support.need import need
-from tests.web.test_page import FLAGS
+from tests.web.scripted import Scripted, SocketPeer, WebRtc
 from voice_runtime.audio.pcm import Samples, to_pcm, to_samples
 from voice_runtime.client import FADE_MS, Loudspeaker
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")  # one browser for all
+pytestmark = pytest.mark.asyncio(loop_scope="package")  # one browser for all
 
-WEB = Path(__file__).parents[2] / "web"
 RATE_HZ = 24_000
 FADE = RATE_HZ * FADE_MS // 1000
-PATIENCE_S = 20.0
 
 # Runs the processor by hand, sample by sample, so that an order comes between two samples that the test has chosen.
 PLAY = """async ([contextHz, rateHz, steps]) => {
@@ -42,6 +30,7 @@ PLAY = """async ([contextHz, rateHz, steps]) => {
     const channel = new Float32Array(order === "run" ? value : 0);
     if (order === "run") playback.process([], [[channel]]);
     else if (order === "push") playback.port.onmessage({ data: { ...value, pcm: new Int16Array(value.pcm).buffer } });
+    else if (order === "mark") playback.port.onmessage({ data: value });
     else playback.port.onmessage({ data: { [order]: value } });
     out.push(...channel);
   }
@@ -49,74 +38,10 @@ PLAY = """async ([contextHz, rateHz, steps]) => {
 }"""
 
 
-@dataclass(slots=True)
-class Peer:
-    """The server's end of one connection."""
-
-    socket: ServerConnection
-    query: dict[str, list[str]]
-
-    async def tell(self, type_: str, **fields: object) -> None:
-        await self.socket.send(json.dumps({"type": type_, **fields}))
-
-    async def event(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE_S):
-            return dict(json.loads(await self.socket.recv()))
-
-
-@dataclass(slots=True)
-class Scripted:
-    """Serves the page's files; a connection to /v1/pcm is the test's to answer. port: on 127.0.0.1."""
-
-    port: int = 0
-    _calls: asyncio.Queue[Peer] = field(default_factory=asyncio.Queue)
-
-    async def call(self) -> Peer:
-        """The next connection, made ready."""
-        async with asyncio.timeout(PATIENCE_S):
-            peer = await self._calls.get()
-        await peer.tell("ready", session="ab", resume="t0ken/+", input_rate=RATE_HZ, output_rate=RATE_HZ)
-        return peer
-
-    async def answer(self, socket: ServerConnection) -> None:
-        assert socket.request is not None
-        await self._calls.put(Peer(socket, parse_qs(urlsplit(socket.request.path).query)))
-        await socket.wait_closed()
-
-    def file(self, _socket: ServerConnection, request: Request) -> Response | None:
-        path = urlsplit(request.path).path.removeprefix("/")
-        if path == "v1/pcm":
-            return None
-        body = b"<!doctype html>" if path == "blank" else (WEB / (path or "index.html")).read_bytes()
-        kind = mimetypes.guess_type(path)[0] or "text/html"
-        headers = Headers([("Content-Type", kind), ("Content-Length", str(len(body))), ("Connection", "close")])
-        return Response(200, "OK", headers, body)
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def server() -> AsyncIterator[Scripted]:
-    scripted = Scripted()
-    async with serve(scripted.answer, "127.0.0.1", 0, process_request=scripted.file) as served:
-        scripted.port = next(iter(served.sockets)).getsockname()[1]
-        yield scripted
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    chromium = shutil.which("chromium")
-    need(chromium is not None, "Debian's chromium")
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield launched
-        await launched.close()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def page(browser: Browser, server: Scripted) -> AsyncIterator[Page]:
-    opened = await browser.new_page()
-    await opened.goto(f"http://127.0.0.1:{server.port}/")
-    yield opened
-    await opened.close()
+@pytest.fixture
+def server(scripted_server: Scripted) -> Scripted:
+    scripted_server.webrtc = WebRtc.MISSING
+    return scripted_server
 
 
 def sound(samples: int, seed: int = 0) -> Samples:
@@ -150,7 +75,7 @@ async def test_the_playback_pauses_and_resumes_to_the_sample_as_the_python_clien
     out, told = await play(page, *steps, ("run", 5_001))
     loudspeaker.buffered_ms((now + 5_000) / RATE_HZ)
     np.testing.assert_allclose(out, loudspeaker.sound(0.0, (now + 5_000) / RATE_HZ), atol=1.01 / 32_768)
-    assert told[-1] == {"reply": "r1", "ms": 375, "idle": True}
+    assert told[-1] == {"reply": "r1", "ms": 375}
 
 
 async def test_a_paused_reply_fades_out_stays_silent_and_goes_on_with_the_faded_samples(page: Page) -> None:
@@ -165,7 +90,7 @@ async def test_a_paused_reply_fades_out_stays_silent_and_goes_on_with_the_faded_
     assert not paused[FADE + 1 :].any()
     np.testing.assert_allclose(resumed[1 : FADE + 1], rest[:FADE] * ramp, atol=1e-6)
     np.testing.assert_array_equal(resumed[FADE + 1 :], rest[FADE : resumed.size - 1])
-    assert {"reply": "r1", "ms": 100, "idle": False} in told
+    assert {"reply": "r1", "ms": 100} in told
 
 
 async def test_a_reply_that_is_flushed_while_paused_stays_silent_and_the_next_is_played(page: Page) -> None:
@@ -174,7 +99,7 @@ async def test_a_reply_that_is_flushed_while_paused_stays_silent_and_the_next_is
     out, told = await play(page, *flushed, ("run", 1_000), push(following, "r2"), ("run", 1_001))
     assert not out[100 + FADE : 2_100].any()
     np.testing.assert_array_equal(out[2_100:], following)
-    assert told[-2:] == [{"reply": "r1", "ms": 4, "idle": True}, {"reply": "r2", "ms": 42, "idle": True}]
+    assert told[-2:] == [{"reply": "r1", "ms": 4}, {"reply": "r2", "ms": 42}]
 
 
 async def test_a_flush_fades_out_and_drops_the_rest(page: Page) -> None:
@@ -196,15 +121,36 @@ async def test_a_pause_of_another_reply_is_over_when_the_next_brings_sound(page:
 async def test_at_another_rate_a_resumed_reply_is_played_to_its_end_once(page: Page) -> None:
     paused = [push(sound(6_000)), ("run", 2_000), ("pause", "r1"), ("run", 9_000), ("resume", "r1")]
     out, told = await play(page, *paused, ("run", 12_000), context_hz=48_000)
-    assert told[-1] == {"reply": "r1", "ms": 250, "idle": True}
+    assert told[-1] == {"reply": "r1", "ms": 250}
     assert np.flatnonzero(out).size == pytest.approx(2 * (6_000 + FADE), abs=8)
 
 
-async def begin(page: Page, server: Scripted) -> Peer:
+def mark(id_: int, ahead_ms: int = 0, reply: str = "r1") -> tuple[str, object]:
+    return "mark", {"mark": id_, "reply": reply, "aheadMs": ahead_ms}
+
+
+async def test_a_word_is_told_when_its_sample_is_played_and_not_while_paused(page: Page) -> None:
+    first = [mark(1), mark(2, 200), push(sound(2_400)), mark(3), push(sound(2_400))]  # 2 was guessed after 3
+    steps = [*first, ("run", 1), ("run", 2_399), ("pause", "r1"), ("run", 9_000), ("resume", "r1"), ("run", 2)]
+    _, told = await play(page, *steps, mark(4), push(sound(100)), ("flush", "r1"), ("run", 9_000))
+    assert [message for message in told if message != {"reply": "r1", "ms": 100}] == [
+        {"reached": 1},
+        {"reached": 2},
+        {"reached": 3},
+    ]
+
+
+async def test_words_of_a_reply_that_ended_before_its_guess_are_told_when_the_next_begins(page: Page) -> None:
+    steps = [mark(1, 900), push(sound(100)), mark(2, reply="r2"), push(sound(100), "r2")]
+    _, told = await play(page, *steps, ("run", 300))
+    assert [message["reached"] for message in told if "reached" in message] == [1, 2]
+
+
+async def begin(page: Page, server: Scripted) -> SocketPeer:
     """A call without a microphone, and its reply under way."""
     await page.fill("#question", "Tell me something.")
     await page.press("#question", "Enter")
-    peer = await server.call()
+    peer: SocketPeer = await server.call()
     assert (await peer.event())["type"] == "text"
     await peer.tell("reply_started", reply="r1")
     return peer
@@ -212,7 +158,7 @@ async def begin(page: Page, server: Scripted) -> Peer:
 
 async def test_a_paused_page_reports_at_once_and_after_the_resume_to_the_end(page: Page, server: Scripted) -> None:
     peer = await begin(page, server)
-    await peer.socket.send(to_pcm(sound(RATE_HZ * 2)))
+    await peer.sound(sound(RATE_HZ * 2))
     await peer.tell("pause", reply="r0")  # no reply of this call
     assert (await peer.event())["ms"] >= 100
     places = []
@@ -259,11 +205,11 @@ async def test_the_words_of_an_interrupted_reply_that_were_not_heard_are_struck_
 async def test_a_polite_end_is_shown_as_the_servers_and_not_as_a_fault(page: Page, server: Scripted) -> None:
     peer = await begin(page, server)
     await peer.tell("closing", reason="session_too_long")
-    await expect(page.locator("#state")).to_contain_text("session too long")
-    await peer.socket.close(1000)
+    await expect(page.locator("#notice")).to_contain_text("session too long")
+    await peer.close()
     await expect(page.locator("#talk")).to_have_text("Start talking")
     await expect(page.locator("#state")).to_have_attribute("data-state", "idle")
-    await expect(page.locator("#state")).to_contain_text("session too long")
+    await expect(page.locator("#notice")).to_contain_text("session too long")
 
 
 async def test_a_lost_connection_is_made_again_with_its_token_and_a_stopped_one_is_not(
@@ -271,11 +217,11 @@ async def test_a_lost_connection_is_made_again_with_its_token_and_a_stopped_one_
 ) -> None:
     peer = await begin(page, server)
     assert "resume" not in peer.query
-    peer.socket.transport.abort()
+    await peer.close(1011)
     await expect(page.locator("#talk")).to_have_text("Reconnect")
-    await expect(page.locator("#state")).to_contain_text("lost")
+    await expect(page.locator("#notice")).to_contain_text("lost")
     await page.click("#talk")
-    assert (await server.call()).query["resume"] == ["t0ken/+"]
+    assert (await server.call()).query["resume"] == "t0ken/+"
     await expect(page.locator("#log")).to_contain_text("Tell me something.")
     await expect(page.locator("#talk")).to_have_text("Stop")
     await page.click("#talk")

@@ -1,57 +1,81 @@
-"""The gateway's doors: health, resources, metrics, /v1/pcm and the page. Nothing in here computes for long."""
+"""The gateway's doors: health, resources, metrics, tokens, /v1/pcm and the page. Nothing in here computes for long."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import prometheus_client
 import psutil
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from voice_runtime.errors import PeerError
-from voice_runtime.gateway.auth import Access
+from voice_runtime.gateway import tokens
+from voice_runtime.gateway.auth import TOKENS, Access
+from voice_runtime.gateway.carriers import CarrierAccess
+from voice_runtime.gateway.guard import Guard, refusal
 from voice_runtime.gateway.metrics import Metrics
-from voice_runtime.gateway.protocols import raw_pcm
+from voice_runtime.gateway.phone import Phone
+from voice_runtime.gateway.protocols import json_events, raw_pcm
 from voice_runtime.gateway.sessions import Admitted, Sessions
 from voice_runtime.gateway.transports import websocket
+from voice_runtime.gateway.twilio_voice import TwilioVoice
+from voice_runtime.gateway.whip import Whip
 from voice_runtime.models.vad import SileroVad
-from voice_runtime.pipeline.config import PipelineConfig
+from voice_runtime.pipeline.config import PipelineConfig, TelephonySettings
 from voice_runtime.pipeline.runtime import Pipeline
 
 logger = logging.getLogger(__name__)
-# The page loads nothing from elsewhere; worklets and sockets are our own.
-CONTENT_POLICY = "default-src 'self'; connect-src 'self'; frame-ancestors 'none'"
-HTTP_STATUS = {"bad_host": 403, "bad_origin": 403, "bad_token": 401}
+TRY_LATER = ("not_ready", "too_many_sessions", "too_many_attempts")
 
 
 class Gateway:
     """The HTTP and WebSocket side of a pipeline.
 
-    web: folder of the page.
+    web: folder of the page. carriers: who may call by telephone; nobody when it is left out.
     """
 
-    def __init__(self, config: PipelineConfig, pipeline: Pipeline, vad: SileroVad, access: Access, web: Path) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        pipeline: Pipeline,
+        vad: SileroVad,
+        access: Access,
+        web: Path,
+        carriers: CarrierAccess | None = None,
+    ) -> None:
         self._config = config
         self._pipeline = pipeline
         self._access = access
         self._metrics = Metrics()
         self._sessions = Sessions(config, pipeline, vad, self._metrics)
+        self._whip = Whip(config, self._sessions, access.host, self._metrics.late_frames.inc)
+        carriers = carriers or CarrierAccess(TelephonySettings(), access.host)
+        self.phone = Phone(config, self._sessions, carriers, self._refused)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),
             Route("/metrics", self._show_metrics),
+            Route(TOKENS, self._mint, methods=["POST"]),
             WebSocketRoute("/v1/pcm", self._pcm),
+            *self._whip.routes,
+            *TwilioVoice(carriers).routes,
+            *self.phone.routes,
             Mount("/", StaticFiles(directory=web, html=True)),
         ]
-        self.app: ASGIApp = _Guard(Starlette(routes=routes), access, self._refused)
+        attempts = config.limits.attempts_per_minute
+        inner = Starlette(routes=routes, exception_handlers={PeerError: self._refuse})
+        self.app: ASGIApp = Guard(inner, access, attempts, self._refused, self._turn_away, carriers)
+
+    async def close(self) -> None:
+        """End the connections that no request holds."""
+        await self._whip.close()
 
     async def _health(self, request: Request) -> Response:
         stages = self._pipeline.health()
@@ -75,12 +99,21 @@ class Gateway:
         text = prometheus_client.generate_latest(self._metrics.registry)
         return PlainTextResponse(text, media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
+    async def _mint(self, request: Request) -> Response:
+        try:
+            ttl_s = tokens.requested_ttl_s(await _body(request, tokens.MOST_REQUEST_BYTES))
+            token = self._access.mint(ttl_s)
+        except PeerError as error:
+            self._refused(error)
+            return refusal(error)
+        return JSONResponse({"token": token, "expires_in_s": ttl_s}, headers={"cache-control": "no-store"})
+
     async def _pcm(self, socket: WebSocket) -> None:
         query, limits = socket.query_params, self._config.limits
         try:
             input_hz = raw_pcm.rate(query.get("input_rate"), "input_rate", 16_000)
             output_hz = raw_pcm.rate(query.get("output_rate"), "output_rate", 24_000)
-            with self._sessions.open(input_hz, output_hz, query.get("resume")) as admitted:
+            with self._sessions.open(input_hz, output_hz, query.get("resume"), client=socket.state.client) as admitted:
                 await socket.accept()
                 await socket.send_text(_ready(admitted, input_hz, output_hz))
                 await websocket.serve(socket, admitted.session, input_hz, limits.send_s, limits.session_s)
@@ -92,7 +125,12 @@ class Gateway:
         self._refused(error)
         await socket.accept()
         await socket.send_json({"type": "error", "code": error.code, "message": str(error)})
-        await socket.close(1013 if error.code in ("not_ready", "too_many_sessions") else 1008, error.code)
+        await socket.close(1013 if error.code in TRY_LATER else 1008, error.code)
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, PeerError)
+        self._refused(error)
+        return refusal(error)
 
     def _refused(self, error: PeerError) -> None:
         self._metrics.refused.labels(error.code).inc()
@@ -100,43 +138,15 @@ class Gateway:
 
 
 def _ready(admitted: Admitted, input_hz: int, output_hz: int) -> str:
-    return raw_pcm.ready(admitted.id, input_hz, output_hz, admitted.resume, recorded=admitted.is_recorded)
+    return json_events.ready(admitted.id, input_hz, output_hz, admitted.resume, recorded=admitted.is_recorded)
 
 
-class _Guard:
-    """ASGI middleware: nobody reaches a door whom `Access` refuses. A refused handshake gets an HTTP status."""
-
-    def __init__(self, app: ASGIApp, access: Access, refused: Callable[[PeerError], None]) -> None:
-        self._app = app
-        self._access = access
-        self._refused = refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        send = _with_policy(send)
-        try:
-            self._access.check(scope["path"], Headers(scope=scope), QueryParams(scope["query_string"]))
-        except PeerError as error:
-            self._refused(error)
-            body = {"type": "error", "code": error.code, "message": str(error)}
-            response = JSONResponse(body, HTTP_STATUS[error.code])
-            if scope["type"] == "websocket":
-                await WebSocket(scope, receive, send).send_denial_response(response)
-            else:
-                await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-
-def _with_policy(send: Send) -> Send:
-    async def send_with_policy(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers["content-security-policy"] = CONTENT_POLICY
-            headers["x-content-type-options"] = "nosniff"
-            headers["referrer-policy"] = "no-referrer"
-        await send(message)
-
-    return send_with_policy
+async def _body(request: Request, most_bytes: int) -> bytes:
+    """What a client sends with a request; of too much only as much as shows it, of one who leaves what has come."""
+    body = b""
+    with contextlib.suppress(ClientDisconnect):
+        async for piece in request.stream():
+            body += piece
+            if len(body) > most_bytes:
+                break
+    return body[: most_bytes + 1]

@@ -16,6 +16,9 @@ class Metrics:
         self.refused = Counter("voice_refused_total", "Refused connections", ["code"], registry=self.registry)
         self._replies = Counter("voice_replies_total", "Ended replies", ["status"], registry=self.registry)
         self._underruns = Counter("voice_underruns_total", "Times that agent audio came late", registry=self.registry)
+        self.late_frames = Counter(
+            "voice_late_frames_total", "WebRTC frames sent when the next one was due", registry=self.registry
+        )
         self._latency = Histogram(
             "voice_turn_seconds",
             "End of the caller's speech to the first agent audio, by stage",

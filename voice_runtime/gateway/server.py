@@ -6,8 +6,9 @@ import logging
 import shutil
 import signal
 import socket
+import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from voice_runtime import assets
 from voice_runtime.errors import ConfigError
 from voice_runtime.gateway.app import Gateway
 from voice_runtime.gateway.auth import Access
+from voice_runtime.gateway.carriers import CarrierAccess
+from voice_runtime.gateway.clients import trusted_proxies
+from voice_runtime.gateway.tls import server_context
 from voice_runtime.gateway.transports.websocket import MOST_MESSAGE_BYTES
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline import wire
@@ -34,7 +38,8 @@ class ServeOptions:
     """How a pipeline is served.
 
     port: 0 takes a free one. token: see `Access`. supervise: start and keep the workers too.
-    web: folder of the page.
+    web: folder of the page. tls_cert, tls_key: see `server_context`.
+    proxies: whose X-Forwarded-For and X-Forwarded-Proto are believed, addresses and networks with commas.
     """
 
     pipeline_file: Path
@@ -43,6 +48,9 @@ class ServeOptions:
     token: str | None
     supervise: bool
     web: Path
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    proxies: str = ""
 
 
 async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callable[[str], None]) -> None:
@@ -51,16 +59,20 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
     on_ready: called with the page's address once every stage is warm.
 
     Raises:
-        ConfigError: `options` would open us to everybody, the sockets' folder is not private, or recordings cannot be
-            written.
+        ConfigError: `options` would open us to everybody, name no certificate or proxy that can be used, a carrier's
+            secret is missing, the sockets' folder is not private, or recordings cannot be written.
         AssetError: a model file is missing.
         OSError: the port is taken.
     """
-    access = Access(options.host, options.token)
+    proxies = trusted_proxies(options.proxies)
+    origins = frozenset(config.access.origins)
+    access = Access(options.host, options.token, origins, behind_proxy=bool(proxies))
+    carriers = CarrierAccess(config.telephony, options.host, most_wrong=config.limits.attempts_per_minute)
+    tls = server_context(options.tls_cert, options.tls_key)
     _check_assets(config)
     _check_recording(config)
     vad = SileroVad(assets.locate("silero-vad"))
-    listener = _listen(options.host, options.port)
+    listener = listen(options.host, options.port)
     port = listener.getsockname()[1]
     folder = wire.runtime_folder(f"{config.name}-{port}" if options.supervise else config.name)
     logger.info("listening on %s:%s, loading the models", options.host, port)
@@ -74,19 +86,23 @@ async def serve(config: PipelineConfig, options: ServeOptions, on_ready: Callabl
         if options.supervise:  # entered first: the pipeline is closed before its workers are ended
             await stack.enter_async_context(Supervisor(config, options.pipeline_file, folder))
         pipeline = await stack.enter_async_context(Pipeline(config, folder))
-        server = _Server(Gateway(config, pipeline, vad, access, options.web))
+        gateway = Gateway(config, pipeline, vad, access, options.web, carriers)
+        stack.push_async_callback(gateway.close)
+        await stack.enter_async_context(gateway.phone.listening(options.host))
+        server = Server(gateway, tls, proxies)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         serving = tasks.create_task(server.serve(sockets=[listener]), name="uvicorn")
-        warming = tasks.create_task(_announce(pipeline, address(options.host, port), on_ready), name="announce")
+        page = address(options.host, port, is_secure=tls is not None)
+        warming = tasks.create_task(_announce(pipeline, page, on_ready), name="announce")
         await stop.wait()
         warming.cancel()
         server.should_exit = True
         await serving
 
 
-def address(host: str, port: int) -> str:
+def address(host: str, port: int, *, is_secure: bool) -> str:
     name = "localhost" if host in ("127.0.0.1", "::1") else host
-    return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
+    return f"{'https' if is_secure else 'http'}://{f'[{name}]' if ':' in name else name}:{port}/"
 
 
 def _check_assets(config: PipelineConfig) -> None:
@@ -125,7 +141,7 @@ async def _announce(pipeline: Pipeline, page: str, on_ready: Callable[[str], Non
     on_ready(page)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -135,10 +151,10 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """uvicorn without its signal handlers: ours stop the workers too."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, tls: ssl.SSLContext | None = None, proxies: Sequence[str] = ()) -> None:
         super().__init__(
             uvicorn.Config(
                 gateway.app,
@@ -149,6 +165,8 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,  # a token may stand in the query
                 timeout_graceful_shutdown=2,
+                ssl_context_factory=None if tls is None else lambda config, default: tls,
+                forwarded_allow_ips=list(proxies),  # uvicorn's own default believes everybody on this machine
             )
         )
 

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from voice_runtime.errors import PeerError
+from voice_runtime.gateway.clients import THIS_MACHINE
 from voice_runtime.gateway.metrics import Metrics
 from voice_runtime.gateway.parked import ParkedConversations
 from voice_runtime.models.vad import SileroVad
@@ -17,14 +20,28 @@ from voice_runtime.session.recording import Recorder
 from voice_runtime.session.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admitted:
-    """A session that a door may serve. resume: the token with which another can go on with it later."""
+    """A session that a door may serve.
+
+    resume: the token with which another can go on with it later. is_told: the client has got that token; a door that
+        sets it to False until then leaves the one that the client came with good.
+    """
 
     id: str
     session: Session
     resume: str
     is_recorded: bool
+    is_told: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """client: whose it is. came_with: the token of the conversation that it goes on with."""
+
+    admitted: Admitted
+    client: str
+    came_with: str | None
 
 
 class Sessions:
@@ -35,29 +52,36 @@ class Sessions:
         self._pipeline = pipeline
         self._vad = vad
         self._metrics = metrics
-        self._open: dict[str, Session] = {}  # by the token with which it can be gone on with
+        self._open: dict[str, _Open] = {}  # by the token with which it can be gone on with
         self._parked = ParkedConversations(config.session.resume_s, time.monotonic)
 
     def __len__(self) -> int:
         return len(self._open)
 
     @contextlib.contextmanager
-    def open(self, input_hz: int, output_hz: int, resume: str | None = None) -> Iterator[Admitted]:
+    def open(
+        self, input_hz: int, output_hz: int, resume: str | None = None, *, client: str, lead_ms: int | None = None
+    ) -> Iterator[Admitted]:
         """A session for as long as the context is entered.
+
+        client: whose it is, see `client_name`. lead_ms: as in `SessionSettings`, which says it when it is None.
 
         Raises:
             PeerError: not_ready, too_many_sessions, bad_resume.
         """
         self._check_ready()
-        if resume in self._open:  # the caller is back before its loss was noticed
-            self._open[resume].close()
-            self._park(resume)
-        self._check_room()
+        if (back := self._token_of(resume)) is not None:  # the caller is back before its loss was noticed
+            self._open[back].admitted.session.close()
+            self._park(back)
+        self._check_room(client)
         memory = None if resume is None else self._parked.take(resume)
         session_id, recorder = self._pipeline.new_id(), self._recorder()
+        settings = self._config.session
+        if lead_ms is not None:
+            settings = msgspec.structs.replace(settings, lead_ms=lead_ms)
         session = Session(
             self._pipeline,
-            self._config.session,
+            settings,
             self._vad.open(),
             input_hz,
             output_hz,
@@ -66,10 +90,11 @@ class Sessions:
             recorder=recorder,
         )
         token = self._parked.new_token()
-        self._open[token] = session
+        admitted = Admitted(session_id, session, token, recorder is not None)
+        self._open[token] = _Open(admitted, client, resume)
         self._metrics.sessions.set(len(self._open))
         try:
-            yield Admitted(session_id, session, token, recorder is not None)
+            yield admitted
         finally:
             session.close()
             if token in self._open:
@@ -77,10 +102,19 @@ class Sessions:
             if recorder is not None:
                 recorder.close()
 
+    def _token_of(self, resume: str | None) -> str | None:
+        """The key of the open session that a client's token stands for."""
+        if resume in self._open:
+            return resume
+        untold = (key for key, one in self._open.items() if one.came_with == resume and not one.admitted.is_told)
+        return next(untold, None) if resume is not None else None
+
     def _park(self, token: str) -> None:
-        memory = self._open.pop(token).memory
-        if memory.messages or memory.settings != self._config.session:
-            self._parked.put(token, memory)
+        one = self._open.pop(token)
+        memory = one.admitted.session.memory
+        untouched = msgspec.structs.replace(self._config.session, lead_ms=memory.settings.lead_ms)
+        if memory.messages or memory.settings != untouched:
+            self._parked.put(token if one.admitted.is_told else one.came_with or token, memory)
             asyncio.get_running_loop().call_later(self._config.session.resume_s, self._parked.drop_expired)
         self._metrics.sessions.set(len(self._open))
 
@@ -89,9 +123,14 @@ class Sessions:
         if starting:
             raise PeerError("not_ready", f"{', '.join(starting)} not ready yet")
 
-    def _check_room(self) -> None:
-        if len(self._open) >= self._config.limits.sessions:
+    def _check_room(self, client: str) -> None:
+        limits = self._config.limits
+        if len(self._open) >= limits.sessions:
             raise PeerError("too_many_sessions", f"{len(self._open)} sessions are open, the limit")
+        theirs = sum(one.client == client for one in self._open.values())
+        if client != THIS_MACHINE and theirs >= limits.sessions_per_client:
+            expected = f"at most {limits.sessions_per_client}"
+            raise PeerError("too_many_sessions", f"the client has {theirs} sessions open, expected {expected}")
 
     def _recorder(self) -> Recorder | None:
         settings = self._config.recording

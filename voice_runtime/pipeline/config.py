@@ -1,5 +1,6 @@
 """The pipeline file: strict TOML, checked whole before anything is started."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +20,12 @@ Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]  # a year: NaN and infinit
 Phrase = Annotated[str, Meta(min_length=1, max_length=40)]
 Sentence = Annotated[str, Meta(min_length=1, max_length=500)]
 TwoFramesOrMore = Annotated[int, Meta(ge=40)]  # with less, the next frame would leave only once the last is played
+# RFC 6454 section 6.2, as browsers send it: a name in ASCII and lower case, no port where it is the scheme's own.
+ORIGIN = re.compile(r"(http|https)://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII)
+OWN_PORTS = {("http", "80"), ("https", "443")}
+# What carriers call us by: perhaps with a path, where a proxy has one for us; no slash at the end.
+PUBLIC_URL = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
+EnvironmentName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
 
 BACKCHANNELS = (
     *("yeah", "yes", "yep", "yup", "okay", "ok", "right", "sure", "alright", "all right", "exactly", "true", "indeed"),
@@ -48,6 +55,7 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     interrupt_words: so many words that are no backchannel interrupt.
     interrupt_ms: so much voice interrupts whatever the words are; also the longest that the agent waits.
     backchannels: what a listener says to agree. What sounds like "mm-hm" or "uh" is one without being named.
+    digits_interrupt: a key of the telephone interrupts.
     """
 
     voice_threshold: Probability = 0.5
@@ -68,6 +76,7 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     interrupt_words: Annotated[int, Meta(ge=1)] = 1
     interrupt_ms: Annotated[int, Meta(ge=1, le=20_000)] = 5_000
     backchannels: Annotated[tuple[Phrase, ...], Meta(max_length=100)] = BACKCHANNELS
+    digits_interrupt: bool = False
 
     def __post_init__(self) -> None:
         if self.quiet_threshold > self.voice_threshold:
@@ -117,11 +126,34 @@ class SessionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class LimitSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a server allows. session_s: longest session. send_s: a client that takes nothing for so long is dropped."""
+    """What a server allows.
+
+    sessions: open at a time. sessions_per_client: the same of one address. session_s: longest session.
+    attempts_per_minute: to open a session, of one address; and as many wrong tokens. Loopback has neither limit.
+    send_s: a client that takes nothing for so long is dropped.
+    """
 
     sessions: Annotated[int, Meta(ge=1)] = 8
+    sessions_per_client: Annotated[int, Meta(ge=1)] = 4
+    attempts_per_minute: Annotated[int, Meta(ge=1, le=1_000)] = 30
     session_s: Seconds = 3600.0
     send_s: Seconds = 10.0
+
+
+class AccessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who may connect.
+
+    origins: pages of other hosts that may open sessions, scheme://host[:port] as browsers write it.
+    """
+
+    origins: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
+
+    def __post_init__(self) -> None:
+        for origin in self.origins:
+            match = ORIGIN.fullmatch(origin)
+            if match is None or match.groups() in OWN_PORTS:
+                expected = "scheme://host[:port] in lower case, no path and no port that is the scheme's own"
+                raise ValueError(f"origins has {origin!r}, expected {expected}")
 
 
 class RecordingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -134,6 +166,98 @@ class RecordingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     longest_s: Seconds = 3600.0
 
 
+class IceServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A STUN or TURN server, as WebRTC's RTCIceServer names it: urls like stun:host:port, turn:host:port."""
+
+    urls: Annotated[str, Meta(pattern=r"^(stun|turns?):[^\s?]+(\?transport=(udp|tcp))?$")]
+    username: str | None = None
+    credential: str | None = None
+
+
+class WebRtcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """ice_servers: none by default, which does on one machine and in one network. They are told to the page too."""
+
+    ice_servers: tuple[IceServer, ...] = ()
+
+
+class CarrierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a carrier proves itself. Secrets stand in the environment: here are the names of their variables.
+
+    token_env: a token of our own choice, which the carrier sends in the path or as `Authorization`.
+    """
+
+    token_env: EnvironmentName | None = None
+
+
+class TwilioSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """auth_token_env: the account's auth token, with which Twilio signs."""
+
+    auth_token_env: EnvironmentName | None = None
+
+
+class PlivoSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """auth_token_env: the account's auth token, with which Plivo signs."""
+
+    auth_token_env: EnvironmentName | None = None
+
+
+class TelnyxSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """public_key_env: the account's public key; Telnyx signs webhooks and not handshakes."""
+
+    public_key_env: EnvironmentName | None = None
+
+
+class VonageSettings(CarrierSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """signature_secret_env: the account's signature secret, with which Vonage signs."""
+
+    signature_secret_env: EnvironmentName | None = None
+
+
+class AudioSocketSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Asterisk's AudioSocket, plain TCP. port: 0 takes a free one.
+
+    uuid_env: the variable with the UUID that calls must have, the protocol's only secret; it travels in the clear.
+    """
+
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 9_019
+    uuid_env: EnvironmentName | None = None
+
+
+class TelephonySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which carriers may call; none by default, and each by its table.
+
+    public_url: what they call us by, https://host[:port][/path]: signatures are over it. calls: open at a time.
+    instructions: a system message for the thinker in calls; $name stands for a parameter of the call, $call_id and
+        $carrier for these. auto: the door for a carrier that its first message tells.
+    """
+
+    public_url: Annotated[str, Meta(max_length=500)] | None = None
+    calls: Annotated[int, Meta(ge=1)] = 8
+    twilio: TwilioSettings | None = None
+    plivo: PlivoSettings | None = None
+    telnyx: TelnyxSettings | None = None
+    vonage: VonageSettings | None = None
+    exotel: CarrierSettings | None = None
+    asterisk: CarrierSettings | None = None
+    freeswitch: CarrierSettings | None = None
+    jambonz: CarrierSettings | None = None
+    auto: CarrierSettings | None = None
+    audiosocket: AudioSocketSettings | None = None
+    instructions: Annotated[str, Meta(max_length=2_000)] = ""
+
+    def __post_init__(self) -> None:
+        if self.public_url is not None and not PUBLIC_URL.fullmatch(self.public_url):
+            expected = "https://host[:port][/path] in lower case, without a slash at the end"
+            raise ValueError(f"public_url is {self.public_url!r}, expected {expected}")
+        if self.public_url is None and (self.twilio is not None or self.plivo is not None):
+            raise ValueError("public_url is missing, expected what Twilio or Plivo calls us by, which they sign")
+
+    def carriers(self) -> dict[str, CarrierSettings]:
+        """Those that may call."""
+        all_fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in all_fields.items() if isinstance(value, CarrierSettings)}
+
+
 class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A whole pipeline file."""
 
@@ -141,7 +265,10 @@ class PipelineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     stages: dict[Name, AnySettings]
     session: SessionSettings
     limits: LimitSettings = LimitSettings()
+    access: AccessSettings = AccessSettings()
     recording: RecordingSettings | None = None
+    webrtc: WebRtcSettings = WebRtcSettings()
+    telephony: TelephonySettings = TelephonySettings()
 
     def workers(self) -> dict[str, list[str]]:
         """Worker name -> the stages it runs."""

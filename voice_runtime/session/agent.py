@@ -185,6 +185,11 @@ class Agent:
         """Some of the present reply was sent."""
         return self.reply is not None and self.reply.playout.sent_ms > 0
 
+    @property
+    def heard_ms(self) -> float:
+        """Of the present reply; 0 when there is none."""
+        return self.reply.playout.played_ms(self._clock()) if self.reply is not None else 0.0
+
     def tell_captions(self) -> None:
         """The words that begin in the frame that is sent next."""
         if self.reply is not None and (text := self.reply.playout.take_caption(self._clock())):

@@ -27,6 +27,13 @@ class Interrupt:
 
 
 @dataclass(frozen=True, slots=True)
+class Digit:
+    """The caller has pressed a key of the telephone."""
+
+    digit: str
+
+
+@dataclass(frozen=True, slots=True)
 class TypedText:
     """A typed question."""
 
@@ -44,7 +51,7 @@ class Configure:
     timeline: bool | None = None
 
 
-CallEvent = CallerAudio | Played | Interrupt | TypedText | Configure
+CallEvent = CallerAudio | Played | Interrupt | Digit | TypedText | Configure
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, assert_never
 
+import msgspec
+
 from voice_runtime.audio.pcm import Samples
 from voice_runtime.pipeline.config import SessionSettings
 from voice_runtime.pipeline.runtime import Marks
@@ -50,7 +52,8 @@ class Session:
         memory: Memory | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        settings = settings if memory is None else memory.settings
+        # How far ahead sound is sent is a matter of the line, which may be another one now.
+        settings = settings if memory is None else msgspec.structs.replace(memory.settings, lead_ms=settings.lead_ms)
         self.wake = asyncio.Event()
         self.timeline = Timeline(clock, None if recorder is None else recorder.event)
         self._clock = clock
@@ -84,6 +87,11 @@ class Session:
         return self._agent.epoch
 
     @property
+    def heard_ms(self) -> float:
+        """Of the present reply, as far as is known; it stands still while the reply is held."""
+        return self._agent.heard_ms
+
+    @property
     def memory(self) -> Memory:
         return Memory(self._history.messages, self._settings, self._agent.last_answer)
 
@@ -105,7 +113,9 @@ class Session:
                 self._hear(samples)
             case events.Played(reply, ms):
                 self._agent.reported(reply, ms)
-            case events.Interrupt():
+            case events.Digit() if not self._settings.turn.digits_interrupt:
+                self.timeline.note("digit")  # not which: it may be one of a PIN
+            case events.Interrupt() | events.Digit():
                 if not self._hearing.activity.in_turn:  # who is still speaking is heard whole
                     self._hearing.recognised()
                 self._apply(Input.INTERRUPT)

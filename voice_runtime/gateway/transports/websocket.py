@@ -3,50 +3,21 @@
 import asyncio
 import contextlib
 import logging
-import math
 import time
-from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voice_runtime.errors import PeerError
-from voice_runtime.gateway.protocols import raw_pcm
+from voice_runtime.gateway.protocols import json_events, raw_pcm
+from voice_runtime.gateway.transports.common import EVENT_S, MOST_BAD_EVENTS, Allowance, HungUp, outputs
 from voice_runtime.session.events import AgentAudio, CallerAudio, Closing, SessionError
 from voice_runtime.session.session import Session
-from voice_runtime.session.turn import State
 
 logger = logging.getLogger(__name__)
 MOST_MESSAGE_BYTES = 1 << 20
-# Caller audio may come faster than real time for a moment (a stalled network catching up), not for long.
-BURST_S = 10.0
-EVENT_S = 0.02  # what an event counts for: 50 a second; a client reports what it has played 10 times a second
 SMALLEST_AUDIO_S = 0.001  # what a message counts for, however little is in it
-MOST_BAD_EVENTS = 20
 CLOSE_S = 1.0
 SLICE_S = 0.25  # of caller audio judged at a stretch: 8 frames; 7 ms of the event loop while the agent speaks, else one
-
-
-@dataclass(slots=True)
-class Allowance:
-    """A leaky bucket: real time on average, `BURST_S` ahead of it at most. Sans-IO.
-
-    code: of the error when it is overdrawn: "too_much_audio" or "too_many_events".
-    """
-
-    code: str
-    since_s: float
-    received_s: float = 0.0
-
-    def take(self, seconds: float, now_s: float) -> None:
-        """Raises PeerError."""
-        self.received_s = max(self.received_s, now_s - self.since_s - BURST_S) + seconds
-        ahead_s = self.received_s - (now_s - self.since_s)
-        if ahead_s > BURST_S:
-            raise PeerError(self.code, f"{ahead_s:.1f} s ahead of real time, expected at most {BURST_S:g} s")
-
-
-class _HungUp(Exception):
-    """The session is over, and its connection with it; the text is the reason."""
 
 
 async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: float, session_s: float) -> None:
@@ -63,7 +34,7 @@ async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: floa
     except TimeoutError:
         over = SessionError("session_too_long", f"{session_s:g} s are over, the limit")
     except ExceptionGroup as group:
-        if group.split((WebSocketDisconnect, PeerError, _HungUp))[1] is not None:
+        if group.split((WebSocketDisconnect, PeerError, HungUp))[1] is not None:
             raise  # a fault of ours
         if any(isinstance(error, WebSocketDisconnect) for error in group.exceptions):
             return
@@ -105,32 +76,17 @@ async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec,
 
 
 async def _write(socket: WebSocket, session: Session, send_s: float) -> None:
-    while True:
-        session.wake.clear()
-        output = session.next_output()
-        if output is None and session.state is State.CLOSED:
-            raise _HungUp("resumed_elsewhere")
-        if output is None:
-            await _sleep(session.wake, session.wait_s())
-            continue
+    async for output in outputs(session):
         try:
             async with asyncio.timeout(send_s):
-                if not isinstance(output, AgentAudio):
-                    await socket.send_text(raw_pcm.encode(output))
-                    if isinstance(output, Closing):
-                        raise _HungUp("goodbye")
-                elif output.epoch == session.epoch:
+                if isinstance(output, AgentAudio):
                     await socket.send_bytes(output.pcm)
+                else:
+                    await socket.send_text(json_events.encode(output))
         except TimeoutError:
             raise PeerError("slow_client", f"client took nothing for {send_s:g} s") from None
-
-
-async def _sleep(wake: asyncio.Event, longest_s: float) -> None:
-    try:
-        async with asyncio.timeout(None if math.isinf(longest_s) else longest_s):
-            await wake.wait()
-    except TimeoutError:
-        pass
+        if isinstance(output, Closing):
+            raise HungUp("goodbye")
 
 
 async def _close(socket: WebSocket, code: int, reason: str, over: SessionError | None) -> None:
@@ -140,5 +96,5 @@ async def _close(socket: WebSocket, code: int, reason: str, over: SessionError |
     with contextlib.suppress(TimeoutError, RuntimeError, WebSocketDisconnect):
         async with asyncio.timeout(CLOSE_S):
             if over is not None:
-                await socket.send_text(raw_pcm.encode(over))
+                await socket.send_text(json_events.encode(over))
             await socket.close(code, reason)

@@ -1,0 +1,167 @@
+"""A reply's way into a carrier's queue: pieces of the size it wants, marks, and what is sent again after a pause.
+
+Sans-IO. The session's ledger says when a frame is sent, and so how far ahead; a carrier plays what it has in real time.
+Its marks come back when it has come to them, or when a Clear has dropped them: then they tell nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from voice_runtime.gateway.protocols.telephony.base import (
+    Abilities,
+    AudioFormat,
+    Clear,
+    Command,
+    Continue,
+    Mark,
+    Pause,
+    Play,
+)
+from voice_runtime.session.events import Played
+
+QUIET_S = 0.06  # three frames: so long nothing came, what is left of a reply goes out though it is short
+KEPT_MS = 2_000  # of what was sent: more than any lead
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    from_ms: float
+    pcm: bytes  # 16-bit at the call's rate
+
+
+@dataclass(slots=True)
+class PhoneLine:
+    """The agent's side of one call.
+
+    encode: 16-bit little-endian PCM at the call's rate to the call's encoding.
+    """
+
+    audio: AudioFormat
+    abilities: Abilities
+    encode: Callable[[bytes], bytes]
+    _reply: str = ""
+    _sent_ms: float = 0.0  # of the reply, by the ledger; what waits in _short is among it
+    _kept: deque[_Frame] = field(default_factory=deque)
+    _short: bytes = b""  # encoded, and too little for a message
+    _marked_ms: float = 0.0
+    _marks: dict[str, Played] = field(default_factory=dict)  # those that are not back yet
+    _numbers: int = 0
+    _last_s: float | None = None  # when the last frame came; None: everything is out
+    _is_open: bool = True  # the carrier takes sound
+    _blocked: deque[Command] = field(default_factory=deque)  # until it does again
+
+    def begin(self, reply: str) -> list[Command]:
+        """What follows belongs to this reply."""
+        commands = self._rest()
+        self._reply, self._sent_ms, self._marked_ms = reply, 0.0, 0.0
+        self._kept.clear()
+        return self._allowed(commands)
+
+    def word(self) -> list[Command]:
+        """A word begins in the next frame: its place is marked, where the carrier has marks."""
+        return self._allowed(self._mark())
+
+    def frame(self, pcm: bytes, now_s: float) -> list[Command]:
+        """The reply's next frame, 16-bit PCM at the call's rate."""
+        self._kept.append(_Frame(self._sent_ms, pcm))
+        self._sent_ms += len(pcm) * 500 / self.audio.rate_hz
+        while self._kept and self._kept[0].from_ms < self._sent_ms - KEPT_MS:
+            self._kept.popleft()
+        self._last_s = now_s
+        return self._allowed(self._pieces(self.encode(pcm)))
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until `quiet` has something to do."""
+        return float("inf") if self._last_s is None else max(0.0, self._last_s + QUIET_S - now_s)
+
+    def quiet(self) -> list[Command]:
+        """Nothing came for QUIET_S: perhaps the reply is over. What is short goes out, and its end is marked."""
+        self._last_s = None
+        return self._allowed([*self._rest(), *self._mark()])
+
+    def pause(self) -> list[Command]:
+        """Silence, as soon as the carrier can: by its pause, or by dropping what it has."""
+        if self.abilities.pause:
+            return [Pause()]
+        return self._drop()
+
+    def resume(self, heard_ms: float) -> list[Command]:
+        """Go on where the pause was: what was dropped is sent again, the same samples.
+
+        heard_ms: of the reply, by the ledger.
+        """
+        if self.abilities.pause:
+            return [Continue()]
+        if not self.abilities.clear:
+            return []  # it played on: nothing was dropped
+        commands: list[Command] = []
+        self._marked_ms = heard_ms
+        for frame in self._kept:
+            skip = max(0, int((heard_ms - frame.from_ms) * self.audio.rate_hz / 1_000))
+            if 2 * skip < len(frame.pcm):
+                commands += self._pieces(self.encode(frame.pcm[2 * skip :]))
+        return self._allowed([*commands, *self._rest(), *self._mark()])
+
+    def flush(self, *, was_paused: bool) -> list[Command]:
+        """Drop the reply. was_paused: the carrier still stands still."""
+        commands = self._drop()
+        self._kept.clear()
+        if was_paused and self.abilities.pause:
+            commands.append(Continue())
+        return commands
+
+    def reached(self, name: str) -> Played | None:
+        """A mark is back: how much of which reply was heard; None when it was dropped with what it marked."""
+        return self._marks.pop(name, None)
+
+    def flow(self, *, may_send: bool) -> list[Command]:
+        """The carrier's queue is full, or has room again: then what was kept back goes out."""
+        self._is_open = may_send
+        return self._allowed([])
+
+    def _drop(self) -> list[Command]:
+        self._short, self._last_s = b"", None
+        self._marks.clear()
+        self._blocked.clear()
+        return [Clear()] if self.abilities.clear else []
+
+    def _pieces(self, data: bytes) -> list[Command]:
+        """As much as the carrier takes in a message; what is left waits."""
+        data = self._short + data
+        usable = len(data) - len(data) % self.audio.step_bytes
+        if usable < self.audio.least_bytes:
+            usable = 0
+        self._short = data[usable:]
+        return [Play(data[:usable])] if usable else []
+
+    def _rest(self) -> list[Command]:
+        """What waits, filled up with silence."""
+        data, self._short = self._short, b""
+        if not data:
+            return []
+        size = max(self.audio.least_bytes, -(-len(data) // self.audio.step_bytes) * self.audio.step_bytes)
+        return [Play(data + self.encode(bytes(2 * (size - len(data)) // _sample_bytes(self.audio))))]
+
+    def _mark(self) -> list[Command]:
+        bytes_per_ms = self.audio.rate_hz * _sample_bytes(self.audio) / 1_000
+        out_ms = self._sent_ms - len(self._short) / bytes_per_ms
+        if not self.abilities.marks or out_ms <= self._marked_ms:
+            return []
+        self._marked_ms = out_ms
+        self._numbers += 1
+        name = f"m{self._numbers}"
+        self._marks[name] = Played(self._reply, out_ms)
+        return [Mark(name)]
+
+    def _allowed(self, commands: list[Command]) -> list[Command]:
+        self._blocked.extend(commands)
+        if not self._is_open:
+            return []
+        allowed = [*self._blocked]
+        self._blocked.clear()
+        return allowed
+
+
+def _sample_bytes(audio: AudioFormat) -> int:
+    return 2 if audio.encoding == "l16" else 1

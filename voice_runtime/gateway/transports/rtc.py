@@ -1,0 +1,230 @@
+"""An aiortc connection as we use it: one audio stream each way and one data channel, offered by the other side."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+import av
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCRtpReceiver,
+    RTCSessionDescription,
+)
+from aiortc.mediastreams import MediaStreamError
+from aiortc.rtp import RtpPacket
+from aiortc.sdp import candidate_from_sdp
+
+from voice_runtime.audio import opus
+from voice_runtime.errors import PeerError
+from voice_runtime.gateway.protocols import sdp
+from voice_runtime.gateway.transports import upstream
+from voice_runtime.gateway.transports.common import HungUp
+from voice_runtime.gateway.transports.incoming import Incoming
+from voice_runtime.gateway.transports.outgoing import FRAME_S, FRAME_TICKS, TICK, Outgoing, Pacer
+from voice_runtime.session.events import ReplyText
+
+CONNECT_S = 15.0
+CHANNEL_S = 3.0  # a peer that is connected and opens no channel so long is served without one
+LOST_S = 10.0  # neither a packet nor a message: browsers send both all the time
+CLOSE_S = 3.0
+MOST_UNSENT_BYTES = 1 << 20  # of events
+
+
+class AgentTrack(MediaStreamTrack):
+    """The agent's voice: a packet every 20 ms from the first to the last, silence included.
+
+    on_late: called with each frame that leaves later than the next one was due.
+    """
+
+    kind = "audio"
+
+    def __init__(self, outgoing: Outgoing, on_late: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._outgoing = outgoing
+        self._on_late = on_late
+        self._encoder = opus.Encoder(outgoing.rate_hz)
+        self._pacer: Pacer | None = None
+        self.captions: asyncio.Queue[ReplyText] = asyncio.Queue()
+        self.sent_ticks = 0  # where the packet begins that was made last
+
+    async def recv(self) -> av.Packet:
+        """The next packet, when it is due."""
+        self._pacer = self._pacer or Pacer(time.monotonic())
+        due_s = self._pacer.due_s(time.monotonic())
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        if time.monotonic() > due_s + FRAME_S:
+            self._on_late()
+        if self.readyState != "live":
+            raise MediaStreamError
+        self.sent_ticks = self._pacer.take() * FRAME_TICKS
+        pcm, captions = self._outgoing.take(self.sent_ticks)
+        for words in captions:
+            self.captions.put_nowait(words)
+        packet = av.Packet(self._encoder.encode(pcm))
+        packet.pts, packet.time_base = self.sent_ticks, TICK
+        return packet
+
+
+class Connection:
+    """From the offer to the close. rate_hz: of the caller's sound, of the agent's sound. on_late: see `AgentTrack`."""
+
+    def __init__(
+        self, input_hz: int, output_hz: int, ice_servers: list[RTCIceServer], on_late: Callable[[], None]
+    ) -> None:
+        self.incoming = Incoming(input_hz)
+        self.outgoing = Outgoing(output_hz)
+        self.track = AgentTrack(self.outgoing, on_late)
+        self.messages: asyncio.Queue[str | bytes] = asyncio.Queue()
+        # The default of aiortc is a public STUN server.
+        self._rtc = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
+        self._sender = self._rtc.addTrack(self.track)
+        self._channel: RTCDataChannel | None = None
+        self._channel_open = asyncio.Event()
+        self._connected = asyncio.Event()
+        self._changed = asyncio.Event()  # the connection's state
+        self._heard_s = time.monotonic()  # when the peer was last heard of
+        self._ufrag: str | None = None
+
+    async def answer(self, offer: str) -> str:
+        """Take the offer; the answer, with all candidates of ours.
+
+        Raises:
+            PeerError: bad_offer.
+        """
+        rtc = self._rtc
+        checked = sdp.checked_offer(offer)
+        self._ufrag = sdp.ufrag(offer)
+        rtc.on("track", self._take_track)
+        rtc.on("datachannel", self._take_channel)
+        rtc.on("connectionstatechange", self._changed.set)
+        (transceiver,) = rtc.getTransceivers()
+        capabilities = RTCRtpReceiver.getCapabilities("audio")
+        assert capabilities is not None
+        transceiver.setCodecPreferences([codec for codec in capabilities.codecs if codec.mimeType == "audio/opus"])
+        try:
+            await rtc.setRemoteDescription(RTCSessionDescription(checked, "offer"))
+            await rtc.setLocalDescription(await rtc.createAnswer())
+        except Exception as error:  # a parser that was not written for enemies: it raises whatever it stumbles over
+            raise PeerError(
+                "bad_offer", f"{type(error).__name__}: {str(error)[:200]}, expected an SDP offer"
+            ) from error
+        return sdp.tuned_answer(rtc.localDescription.sdp)
+
+    async def add_candidates(self, text: str) -> None:
+        """A trickle ICE fragment.
+
+        Raises:
+            PeerError: bad_candidates, ice_restart.
+        """
+        fragment = sdp.fragment(text)
+        if fragment.ufrag not in (None, self._ufrag):
+            raise PeerError("ice_restart", "the credentials are new, expected a new offer with the resume token")
+        try:
+            for line in fragment.candidates:
+                candidate = candidate_from_sdp(line.removeprefix("candidate:"))
+                candidate.sdpMid = fragment.mid or "0"
+                await self._rtc.addIceCandidate(candidate)
+            if fragment.is_last:
+                await self._rtc.addIceCandidate(None)
+        except Exception as error:  # as in `answer`
+            raise PeerError("bad_candidates", f"{type(error).__name__}: {error}, expected ICE candidates") from error
+
+    async def watch(self) -> None:
+        """Never ends but by raising.
+
+        Raises:
+            HungUp: it does not come about, has ended, or the peer has not been heard of for LOST_S.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                while self._rtc.connectionState != "connected":
+                    await self._next_state()
+        except TimeoutError:
+            raise HungUp("not_connected") from None
+        self._connected.set()
+        self._heard_s = time.monotonic()
+        while True:
+            silent_s = time.monotonic() - self._heard_s
+            if silent_s >= LOST_S:
+                raise HungUp("lost")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOST_S - silent_s):
+                    await self._next_state()
+
+    async def ready(self) -> None:
+        """Wait until it stands, and for its data channel, but not for ever for that."""
+        await self._connected.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHANNEL_S):
+                await self._channel_open.wait()
+
+    @property
+    def is_ready(self) -> bool:
+        """It stands, or has stood, with a data channel."""
+        return self._channel_open.is_set()
+
+    async def next_message(self) -> str | bytes:
+        message = await self.messages.get()
+        self._heard_s = time.monotonic()
+        return message
+
+    def send(self, text: str) -> None:
+        """Over the data channel, if there is one.
+
+        Raises:
+            PeerError: slow_client.
+        """
+        channel = self._channel
+        if channel is None or channel.readyState != "open":
+            return
+        if channel.bufferedAmount > MOST_UNSENT_BYTES:
+            raise PeerError("slow_client", f"{channel.bufferedAmount} bytes wait, expected {MOST_UNSENT_BYTES} at most")
+        channel.send(text)
+
+    def ticks_at(self, rtp_timestamp: int) -> int:
+        """The place in our stream that has this timestamp."""
+        return self.track.sent_ticks - (upstream.rtp_timestamp(self._sender) - rtp_timestamp) % (1 << 32)
+
+    async def close(self) -> None:
+        """Have what was sent go out, if anybody is there to take it, and let go of every socket and thread."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._all_sent()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._rtc.close()
+
+    async def _all_sent(self) -> None:
+        sent = asyncio.Event()
+        if self._channel is not None and self._channel.readyState == "open" and self._channel.bufferedAmount > 0:
+            self._channel.on("bufferedamountlow", sent.set)
+            await sent.wait()
+
+    async def _next_state(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+        if self._rtc.connectionState in ("failed", "closed"):
+            raise HungUp("hung_up")
+
+    # What aiortc tells
+
+    def _take_track(self, track: MediaStreamTrack) -> None:
+        (receiver,) = (item for item in self._rtc.getReceivers() if item.track is track)
+        upstream.tap(receiver, self._take_packet)
+
+    def _take_packet(self, packet: RtpPacket) -> None:
+        self._heard_s = time.monotonic()
+        self.incoming.take(packet)
+
+    def _take_channel(self, channel: RTCDataChannel) -> None:
+        if self._channel is not None:
+            channel.close()
+            return
+        self._channel = channel
+        channel.on("message", self.messages.put_nowait)
+        self._channel_open.set()

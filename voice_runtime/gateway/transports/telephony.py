@@ -1,0 +1,241 @@
+"""A telephone call of a session: a carrier's messages in, commands out. Knows no carrier: that is the codec's part."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from voice_runtime.audio import g711
+from voice_runtime.audio.pcm import PcmReader, Samples
+from voice_runtime.errors import PeerError
+from voice_runtime.gateway.protocols.telephony import base
+from voice_runtime.gateway.transports.common import EVENT_S, Allowance, HungUp, outputs
+from voice_runtime.gateway.transports.phone_line import PhoneLine
+from voice_runtime.session.events import (
+    AgentAudio,
+    CallerAudio,
+    Closing,
+    Digit,
+    Flush,
+    Pause,
+    ReplyStarted,
+    ReplyText,
+    Resume,
+    SessionEvent,
+    TypedText,
+)
+from voice_runtime.session.session import Session
+
+logger = logging.getLogger(__name__)
+# Of a line that cannot take back what it was sent: what is in it sounds on when the caller interrupts.
+SHORT_LEAD_MS = 60
+DIGITS_S = 2.0  # after the last key
+MOST_DIGITS = 32
+SLICE_S = 0.25  # as for /v1/pcm: some carriers send that much at once
+
+
+class Link(Protocol):
+    """A carrier's connection, whatever it is made of."""
+
+    async def receive(self) -> base.Wire:
+        """Raises HungUp when it has ended."""
+
+    async def send(self, message: base.Wire) -> None: ...
+
+
+@dataclass(slots=True)
+class Keypad:
+    """Digits to what they say: until a pause, or #."""
+
+    digits: str = ""
+    last_s: float = 0.0
+
+    def press(self, digit: str, now_s: float) -> str | None:
+        """The whole of it, when this key ends it."""
+        if digit != "#" and len(self.digits) < MOST_DIGITS:
+            self.digits, self.last_s = self.digits + digit, now_s
+            return None
+        return self.take()
+
+    def take(self) -> str | None:
+        said, self.digits = self.digits, ""
+        return said or None
+
+    def wait_s(self, now_s: float) -> float:
+        return max(0.0, self.last_s + DIGITS_S - now_s) if self.digits else float("inf")
+
+
+class CarrierAudio:
+    """The caller's bytes to samples, across messages of any length."""
+
+    def __init__(self, audio: base.AudioFormat) -> None:
+        self._encoding = audio.encoding
+        self._reader = PcmReader()
+
+    def samples(self, data: bytes) -> Samples:
+        """float32, shape (T,), at the call's rate."""
+        if self._encoding == "l16":
+            return self._reader.push(data)
+        return g711.decode(data, self._encoding)
+
+
+def encoder(audio: base.AudioFormat) -> Callable[[bytes], bytes]:
+    """16-bit PCM to the call's encoding."""
+    law = audio.encoding
+    return bytes if law == "l16" else lambda pcm: g711.encode_pcm(pcm, law)
+
+
+def lead_ms(codec: base.CarrierCodec) -> int | None:
+    """How far ahead of play-out a session may send to such a carrier; None: as its settings say."""
+    return None if codec.abilities.clear or codec.abilities.pause else SHORT_LEAD_MS
+
+
+@dataclass(slots=True)
+class Limits:
+    """send_s: a carrier that takes nothing for so long is dropped. call_s: longest call."""
+
+    send_s: float
+    call_s: float
+
+
+class PhoneCall:
+    """One call, from its start to its end."""
+
+    def __init__(self, link: Link, codec: base.CarrierCodec, started: base.Started, session: Session) -> None:
+        self.codec = codec
+        self.started = started
+        self._link = link
+        self._session = session
+        self._caller = CarrierAudio(started.audio)
+        self._line = PhoneLine(started.audio, codec.abilities, encoder(started.audio))
+        self._keypad = Keypad()
+        self._commands: asyncio.Queue[base.Command] = asyncio.Queue()
+        self._stirred = asyncio.Event()  # what is waited for by the clock may have changed
+        self._is_paused = False
+
+    def command(self, command: base.HangUp | base.Transfer) -> None:
+        """End the call or give it away, at the agent's wish: at once.
+
+        Raises:
+            PeerError: no_such_ability; the carrier cannot do it through this connection.
+        """
+        if isinstance(command, base.Transfer) and not self.codec.abilities.transfer:
+            raise PeerError("no_such_ability", f"{self.codec.name} takes no transfer here, expected hangup")
+        self._commands.put_nowait(command)
+
+    async def serve(self, limits: Limits, events: Iterable[base.CarrierEvent]) -> str:
+        """Carry the call until one side ends it; why it ended. events: those that came with its start."""
+        try:
+            async with asyncio.timeout(limits.call_s), asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(list(events)), name="read carrier")
+                tasks.create_task(self._follow(), name="follow session")
+                tasks.create_task(self._send(limits.send_s), name="send to carrier")
+                tasks.create_task(self._watch_clock(), name="watch call's clock")
+        except TimeoutError:
+            return "session_too_long"
+        except ExceptionGroup as group:
+            if group.split((PeerError, HungUp))[1] is not None:
+                raise  # a fault of ours
+            error = group.exceptions[0]
+            return error.code if isinstance(error, PeerError) else str(error)
+        finally:
+            self._session.close()
+        return "ended"
+
+    async def _read(self, events: list[base.CarrierEvent]) -> None:
+        sound = Allowance("too_much_audio", time.monotonic())
+        others = Allowance("too_many_events", time.monotonic())
+        while True:
+            for event in events:
+                if isinstance(event, base.Audio):
+                    await self._hear(self._caller.samples(event.data), sound)
+                else:
+                    others.take(EVENT_S, time.monotonic())
+                    self._take(event)
+            events = self.codec.receive(await self._link.receive())
+
+    async def _hear(self, samples: Samples, allowance: Allowance) -> None:
+        rate_hz = self.started.audio.rate_hz
+        allowance.take(max(0.001, samples.size / rate_hz), time.monotonic())
+        size = int(rate_hz * SLICE_S)
+        for at in range(0, samples.size, size):
+            self._session.receive(CallerAudio(samples[at : at + size]))
+            await asyncio.sleep(0)  # the other sessions' frames go in between
+
+    def _take(self, event: base.CarrierEvent) -> None:
+        match event:
+            case base.MarkReached(name):
+                if (played := self._line.reached(name)) is not None:
+                    self._session.receive(played)
+            case base.Digit(digit):
+                self._session.receive(Digit(digit))
+                self._type(self._keypad.press(digit, time.monotonic()))
+            case base.Flow(may_send):
+                self._give(self._line.flow(may_send=may_send))
+            case base.Stopped(reason):
+                raise HungUp(reason or "hung_up")
+        self._stirred.set()
+
+    def _type(self, digits: str | None) -> None:
+        if digits is not None:
+            self._session.receive(TypedText(f"I have pressed {' '.join(digits)} on my telephone."))
+
+    async def _follow(self) -> None:
+        async for output in outputs(self._session):
+            self._steer(output)
+            self._stirred.set()
+            if isinstance(output, Closing):
+                self._commands.put_nowait(base.HangUp())
+
+    def _steer(self, output: SessionEvent | AgentAudio) -> None:
+        match output:
+            case AgentAudio(_, pcm):
+                self._give(self._line.frame(pcm, time.monotonic()))
+            case ReplyStarted(reply):
+                self._is_paused = False
+                self._give(self._line.begin(reply))
+            case ReplyText():
+                self._give(self._line.word())
+            case Pause():
+                self._is_paused = True
+                self._give(self._line.pause())
+            case Resume():
+                self._is_paused = False
+                self._give(self._line.resume(self._session.heard_ms))
+            case Flush():
+                self._give(self._line.flush(was_paused=self._is_paused))
+                self._is_paused = False
+
+    def _give(self, commands: list[base.Command]) -> None:
+        for command in commands:
+            self._commands.put_nowait(command)
+
+    async def _send(self, send_s: float) -> None:
+        while True:
+            command = await self._commands.get()
+            try:
+                async with asyncio.timeout(send_s):
+                    for message in self.codec.send(command):
+                        await self._link.send(message)
+            except TimeoutError:
+                raise PeerError("slow_client", f"carrier took nothing for {send_s:g} s") from None
+            if isinstance(command, base.HangUp):
+                raise HungUp("goodbye")
+
+    async def _watch_clock(self) -> None:
+        """What comes when nothing comes: a short rest of a reply, and the end of a row of digits."""
+        while True:
+            self._stirred.clear()
+            now_s = time.monotonic()
+            if self._line.wait_s(now_s) <= 0:
+                self._give(self._line.quiet())
+            if self._keypad.wait_s(now_s) <= 0:
+                self._type(self._keypad.take())
+            wait_s = min(self._line.wait_s(now_s), self._keypad.wait_s(now_s))
+            try:
+                async with asyncio.timeout(None if wait_s == float("inf") else wait_s):
+                    await self._stirred.wait()
+            except TimeoutError:
+                pass
