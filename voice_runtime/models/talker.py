@@ -231,7 +231,7 @@ class Piece:
 class Reader:
     """The text of one reply, piece by piece, as phonemes: which sentence is open, and what was said before.
 
-    Of a piece that ends in mid-sentence, without punctuation, the last word is kept back and spoken with the next piece.
+    Of a piece that ends in mid-sentence, without punctuation, the last word is kept back and spoken with the next one.
     """
 
     def __init__(self, phonemizer: Phonemizer, talker: Talker) -> None:
