@@ -16,7 +16,7 @@ from training.teacher import Teacher
 from training.text import training_texts
 
 PER_SOURCE = (60, 40, 60, 60)  # drills, verses, replies of both parts
-RULED = 2  # sources that are made by rule or come from a book
+FEWEST = sum(PER_SOURCE) // 2  # texts in a file
 POLL_S = 15
 LONGEST_PHONEMES = 300
 FRAMES_PER_HOUR = 80 * 3600
@@ -49,27 +49,30 @@ def synthesise(work: Path, hours: float, wait: bool = False) -> None:
     folder = work / "speech"
     folder.mkdir(parents=True, exist_ok=True)
     teacher = Teacher()
-    spoken, index = sum(len(np.load(path)["f0_hz"]) for path in folder.glob("*.npz")), len(list(folder.glob("*.npz")))
+    written = sorted(folder.glob("*.npz"))
+    spoken, index = sum(len(np.load(path)["f0_hz"]) for path in written), len(written)
+    taken = np.load(written[-1])["taken"] if written else np.zeros(len(PER_SOURCE), np.int64)
     while spoken < hours * FRAMES_PER_HOUR:
-        texts = shard_texts(training_texts(work / "text"), index)
+        texts = shard_texts(training_texts(work / "text"), taken)
         if texts is None and not wait:
             break
         if texts is None:
             time.sleep(POLL_S)
             continue
-        spoken += _write_shard(folder / f"{index:04d}.npz", [utterance(teacher, text) for text in texts])
+        taken = taken + [len(part) for part in texts]
+        utterances = [utterance(teacher, text) for part in texts for text in part]
+        spoken += _write_shard(folder / f"{index:04d}.npz", utterances, taken)
         index += 1
         print(f"{spoken / FRAMES_PER_HOUR:.2f} hours in {index} files", flush=True)
 
 
-def shard_texts(sources: list[list[str]], index: int) -> list[str] | None:
-    """The texts of file `index`, some of every source, so that each file is a fair sample; None when there is no more.
+def shard_texts(sources: list[list[str]], taken: NDArray[np.int64]) -> list[list[str]] | None:
+    """The texts of the next file, by source: some of each, so that a file is a fair sample. None: too few are left.
 
-    Drills and verses go on when the replies, which take longest to write, are used up.
+    taken: int64 (sources,), how many of each the files before it hold
     """
-    parts = [source[index * n : (index + 1) * n] for source, n in zip(sources, PER_SOURCE, strict=True)]
-    whole = all(len(part) == n for part, n in zip(parts[:RULED], PER_SOURCE, strict=False))
-    return [text for part in parts for text in part] if whole else None
+    parts = [source[at : at + n] for source, at, n in zip(sources, taken, PER_SOURCE, strict=True)]
+    return parts if sum(map(len, parts)) >= FEWEST else None
 
 
 def utterance(teacher: Teacher, text: str) -> Utterance | None:
@@ -86,7 +89,7 @@ def utterance(teacher: Teacher, text: str) -> Utterance | None:
     )
 
 
-def _write_shard(path: Path, utterances: list[Utterance | None]) -> int:
+def _write_shard(path: Path, utterances: list[Utterance | None], taken: NDArray[np.int64]) -> int:
     kept = [item for item in utterances if item is not None]
     unfinished = path.with_suffix(".part")
     with unfinished.open("wb") as file:
@@ -97,6 +100,7 @@ def _write_shard(path: Path, utterances: list[Utterance | None]) -> int:
             slots=np.concatenate([item.slots for item in kept]),
             latents=np.concatenate([item.latents for item in kept]),
             f0_hz=np.concatenate([item.f0_hz for item in kept]),
+            taken=taken,
         )
     unfinished.rename(path)
     return sum(len(item.f0_hz) for item in kept)

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from voice_runtime.models.talker import PAD, SLOT_FEATURES, SPACE, TalkerConfig
+from voice_runtime.models.talker import CLAUSE_ENDS, PAD, SLOT_FEATURES, SPACE, TalkerConfig
 from voice_runtime.runner.codec_lm import NO_CODE
 
-UNCUT_SHARE = 0.5
-CLAUSE_ENDS = (1, 2, 3, 4, 5, 6, 9, 10)  # ; : , . ! ? dash and ellipsis
+UNCUT_SHARE = 0.3
+GROWING_SHARE = 0.5  # of those that are cut: a few words, then longer and longer pieces, as a reply grows
 CLAUSE_SHARE = 0.7  # of cuts are made after punctuation, where there is some
 FEWEST_PHONEMES = 6  # in a chunk
 MOST_CHUNKS = 4
@@ -36,13 +36,15 @@ class Spoken:
 class Window:
     """One example. Rows are chunks, encoded apart; frames are those of the window.
 
-    rows: phonemes of each chunk with what it sees on its left; fresh: how many of them are its own (the last ones)
-    durations: slots of the fresh phonemes of each row
+    rows: phonemes of each chunk between those that it sees on its left and on its right
+    own: where in each row the chunk's own phonemes begin
+    durations: slots of the chunk's own phonemes
     slot_row, slot_column: int64 (2T,), which encoding each slot takes; features: float32 (2T, 3)
     codes: int64 (T, books)
     """
 
     rows: list[NDArray[np.int64]]
+    own: list[int]
     durations: list[NDArray[np.int64]]
     slot_row: NDArray[np.int64]
     slot_column: NDArray[np.int64]
@@ -91,22 +93,33 @@ def window(spoken: Spoken, config: TalkerConfig, rng: np.random.Generator) -> Wi
         first_frame = int(rng.integers(len(spoken.codes) - LONGEST_FRAMES + 1))
     frames = slice(first_frame, min(len(spoken.codes), first_frame + LONGEST_FRAMES))
     row, column = [], []
-    rows, durations = [], []
+    rows, own, durations = [], [], []
     for index, (first, end) in enumerate(pairwise(borders)):
         left = min(first, config.left_phonemes)
-        rows.append(spoken.phonemes[first - left : end])
+        rows.append(spoken.phonemes[first - left : end + _seen_ahead(spoken.phonemes, end, config)])
+        own.append(left)
         durations.append(slots[first:end])
         column.append(np.repeat(np.arange(left, left + end - first), slots[first:end]))
         row.append(np.full(len(column[-1]), index))
     seen = slice(2 * frames.start, 2 * frames.stop)
     return Window(
         rows,
+        own,
         durations,
         np.concatenate(row)[seen],
         np.concatenate(column)[seen],
         _features(slots)[seen],
         spoken.codes[frames],
     )
+
+
+def _seen_ahead(phonemes: NDArray[np.int64], end: int, config: TalkerConfig) -> int:
+    """As voice_runtime.models.talker.Reader: the next word is seen across a border that no punctuation makes."""
+    if end == len(phonemes) or phonemes[end] != SPACE or phonemes[end - 1] in CLAUSE_ENDS:
+        return 0
+    word = phonemes[end + 1 : end + config.right_phonemes]
+    stops = np.flatnonzero(np.isin(word, (SPACE, PAD, *CLAUSE_ENDS)))
+    return 1 + int(stops[0] if len(stops) else len(word))
 
 
 def _features(slots: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -117,10 +130,12 @@ def _features(slots: NDArray[np.int64]) -> NDArray[np.float32]:
 
 
 def _cuts(phonemes: NDArray[np.int64], slots: NDArray[np.int64], rng: np.random.Generator) -> list[int]:
-    """Choose up to three borders, ascending. Moves a slot over each so that it lies between frames."""
+    """Choose borders, ascending. Moves a slot over each so that it lies between frames."""
     spaces = np.flatnonzero(phonemes == SPACE)
     sentences = np.flatnonzero((phonemes[:-1] == PAD) & (phonemes[1:] == PAD)) + 1
     after_clause = spaces[np.isin(phonemes[spaces - 1], CLAUSE_ENDS)]
+    if rng.random() < GROWING_SHARE:
+        return [cut for cut in _growing(np.union1d(spaces, sentences), rng) if _align(slots, cut)]
     chosen: list[int] = []
     for _ in range(int(rng.integers(1, MOST_CHUNKS))):
         natural = np.concatenate([after_clause, sentences])
@@ -131,6 +146,14 @@ def _cuts(phonemes: NDArray[np.int64], slots: NDArray[np.int64], rng: np.random.
         if all(abs(cut - other) >= FEWEST_PHONEMES for other in (*chosen, 0, len(phonemes))) and _align(slots, cut):
             chosen.append(cut)
     return sorted(chosen)
+
+
+def _growing(borders: NDArray[np.int64], rng: np.random.Generator) -> Iterator[int]:
+    """Borders after a few words, and then after pieces that grow with all that was said before."""
+    said, growth = int(rng.integers(2, 7)), rng.uniform(1.2, 3)
+    while said <= len(borders):
+        yield int(borders[said - 1])
+        said += max(2, int(growth * said))
 
 
 def _align(slots: NDArray[np.int64], cut: int) -> bool:
@@ -148,15 +171,16 @@ def _align(slots: NDArray[np.int64], cut: int) -> bool:
 def collate(windows: list[Window], config: TalkerConfig, rng: np.random.Generator | None) -> Batch:
     """Pad and join. rng: for random codes in place of some that are seen; None: none are."""
     rows = [row for item in windows for row in item.rows]
+    own = [first for item in windows for first in item.own]
     durations = [row for item in windows for row in item.durations]
     longest = max(len(row) for row in rows)
     frames = max(len(item.codes) for item in windows)
     ids = np.zeros((len(rows), longest), np.int64)
     keep = np.zeros((len(rows), longest), bool)
     lengths = np.zeros((len(rows), longest), np.int64)
-    for index, (row, fresh) in enumerate(zip(rows, durations, strict=True)):
+    for index, (row, first, fresh) in enumerate(zip(rows, own, durations, strict=True)):
         ids[index, : len(row)], keep[index, : len(row)] = row, True
-        lengths[index, len(row) - len(fresh) : len(row)] = fresh
+        lengths[index, first : first + len(fresh)] = fresh
     slots = np.zeros((len(windows), 2 * frames), np.int64)
     features = np.zeros((len(windows), 2 * frames, SLOT_FEATURES), np.float32)
     codes = np.zeros((len(windows), frames, config.books), np.int64)

@@ -1,5 +1,7 @@
 """The talker on tiny random weights: chunks know nothing of what comes later, and every word has its frames."""
 
+import re
+
 import pytest
 import torch
 from torch import Tensor
@@ -24,15 +26,18 @@ TINY = TalkerConfig(
 )  # fmt: skip
 
 
+MARKS = {" ": SPACE, ",": 3, ".": 4}
+
+
 class Letters:
     """Phonemizes as Hibari does, but a letter is its own phoneme; "12" is two words and "1 2" one."""
 
     def phonemize(self, text: str) -> list[str]:
         spelled = text.replace("1 2", "twelve").replace("12", "one two")
-        return [part.strip() + "." for part in spelled.split(".") if part.strip()] if "." in text else [spelled.strip()]
+        return [part.strip() for part in re.findall(r"[^.]+\.?", spelled) if part.strip()]
 
     def ids(self, phonemes: str) -> list[int]:
-        return [PAD, *(SPACE if letter == " " else 20 + ord(letter) % 40 for letter in phonemes), PAD]
+        return [PAD, *(MARKS.get(letter, 20 + ord(letter) % 40) for letter in phonemes), PAD]
 
 
 def _talker() -> Talker:
@@ -71,12 +76,40 @@ def test_a_chunk_hears_what_was_said_before_it_but_only_so_far_back() -> None:
 
 
 def test_every_word_has_frames_in_order_and_within_the_chunk() -> None:
-    for chunk in _read("it is 12 or", "1 2 now. then", "stop"):
+    for chunk in _read("it is 12 or ", "1 2 now. then ", "stop"):
         spans = [(word.first_frame, word.end_frame) for word in chunk.words]
         assert all(0 <= first < end <= chunk.frames for first, end in spans)
         assert spans == sorted(spans)
-    texts = [[word.text for word in chunk.words] for chunk in _read("it is 12 or", "1 2 now. then", "stop")]
-    assert texts == [["it", "is", "12", "or"], ["1", "2", "now.", "then"], ["stop"]]
+    texts = [
+        [word.text for word in chunk.words] for chunk in _read("it is 12 or ", "1 2 now. then ", "stop", last=True)
+    ]
+    assert texts == [["it", "is", "12"], ["or", "1", "2", "now."], ["then", "stop"]]
+
+
+def test_the_last_word_of_a_piece_in_mid_sentence_is_seen_and_spoken_with_the_next_piece() -> None:
+    this, other = (_read("how are you, my ", f"{word} friend is ", "here.", last=True) for word in ("dear", "near"))
+    assert [chunk.text for chunk in this] == ["how are you, ", "my dear friend ", "is here."]
+    assert torch.equal(this[0].conditioning, other[0].conditioning)  # only the word that was there can be seen
+    seen, unseen = (_read(text, "here.")[0] for text in ("so we see them ", "so we see him "))
+    assert [word.text for word in seen.words] == [word.text for word in unseen.words] == ["so", "we", "see"]
+    assert seen.conditioning.shape != unseen.conditioning.shape or not torch.equal(
+        seen.conditioning, unseen.conditioning
+    )
+
+
+def test_punctuation_the_end_and_a_single_word_keep_nothing_back() -> None:
+    for pieces in (("well, ", "yes."), ("stop. ", "now."), ("well ", "yes.")):
+        assert [chunk.text for chunk in _read(*pieces)] == list(pieces)
+    assert [chunk.text for chunk in _read("so it is", last=True)] == ["so it is"]
+
+
+def test_what_is_kept_back_is_there_for_the_end_of_the_reply() -> None:
+    reader = Reader(Letters(), TALKER)
+    first = reader.read("so it ")
+    rest = reader.read("", last=True)
+    assert first is not None
+    assert rest is not None
+    assert (first.text, rest.text, reader.kept_back) == ("so ", "it ", "")
 
 
 def test_only_the_end_of_a_sentence_or_of_the_reply_ends_with_silence() -> None:

@@ -33,13 +33,15 @@ def test_the_weights_are_small_and_have_their_licence_beside_them() -> None:
 
 def test_a_second_recogniser_understands_a_reply_that_comes_in_pieces(talker: Talker, vocoder: Code2Wav) -> None:
     reader, history = Reader(phonemizer(), talker), no_history(talker.config)
-    codes = []
+    codes, told = [], []
     for piece in PIECES:
         chunk = reader.read(piece, piece is PIECES[-1])
         assert chunk is not None
-        assert [word.text for word in chunk.words] == piece.split()
+        assert [word.text for word in chunk.words] == chunk.text.split()
+        told.append(chunk.text)
         codes.append(generate(talker.lm, history, chunk.conditioning).numpy())
         history = history.then(chunk.conditioning, torch.from_numpy(codes[-1]), talker.config.history_frames)
+    assert "".join(told) == "".join(PIECES)
     spoken = np.concatenate(codes)
     assert 3 < len(spoken) / FRAME_HZ < 9
     assert word_error_rate("".join(PIECES), recognise(offline(vocoder, spoken), RATE_HZ)) < 0.1

@@ -23,6 +23,7 @@ FRAME_HZ = 20
 SLOT_FEATURES = 3
 PAD = 0
 SPACE = 16
+CLAUSE_ENDS = (1, 2, 3, 4, 5, 6, 9, 10)  # ; : , . ! ? dash and ellipsis
 SENTENCE_END = ".!?…"
 QUOTES = "\"'\u201d\u2019)"
 
@@ -31,8 +32,9 @@ Choose = Callable[[Tensor], Tensor]  # logits (rows, codes) to ids (rows,)
 
 @dataclass(frozen=True, slots=True)
 class TalkerConfig:
-    """Sizes. left_phonemes and history_frames are how far back a chunk may look, in training as in use.
+    """Sizes. left_phonemes, history_frames: how far back a chunk may look, in training as in use.
 
+    right_phonemes: how much a chunk that ends in mid-sentence sees of the next word, the space before it included
     vocabulary: Hibari's phoneme ids. hidden: of the gated feed-forward parts. codes: of each book.
     """
 
@@ -48,6 +50,7 @@ class TalkerConfig:
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
     left_phonemes: int = 48
+    right_phonemes: int = 12
     history_frames: int = 40
 
     @property
@@ -78,10 +81,12 @@ class WordSpan:
 class Chunk:
     """A piece of text, ready to be spoken.
 
+    text: what of the reply it speaks; the chunks' texts joined are the reply
     conditioning: float32 (K, width), one row for each frame that it takes: exactly K frames are to be generated
     words: the text's words in order, each with the pause of its punctuation; frames between them are spaces
     """
 
+    text: str
     conditioning: Tensor
     words: tuple[WordSpan, ...]
 
@@ -171,20 +176,21 @@ class Talker(nn.Module):
         return {"config": json.dumps(asdict(self.config))}
 
     @torch.inference_mode()
-    def chunk(self, ids: Sequence[int], before: Sequence[int], words: Sequence[tuple[str, int, int]] = ()) -> Chunk:
-        """Encode one piece of a reply. It depends on nothing that comes after it.
+    def encode(self, piece: "Piece", before: Sequence[int]) -> Chunk:
+        """What is to be generated for one piece of a reply.
 
-        ids: its phonemes; before: those spoken before it (only the last left_phonemes of them are looked at)
-        words: (text, first phoneme, end phoneme), positions in `ids`
+        before: the phonemes spoken before it (only the last left_phonemes of them are looked at)
         """
         left = list(before)[-self.config.left_phonemes :]
-        row = torch.tensor([[*left, *ids]])
-        encodings = self.front.encode(row, torch.ones_like(row, dtype=torch.bool))[0, len(left) :]
+        row = torch.tensor([[*left, *piece.ids, *piece.ahead[: self.config.right_phonemes]]])
+        own = slice(len(left), len(left) + len(piece.ids))
+        encodings = self.front.encode(row, torch.ones_like(row, dtype=torch.bool))[0, own]
         slots = whole_frames(self.front.log_slots(encodings))
         spread = encodings.repeat_interleave(slots, 0)
         conditioning = self.front.conditioning(spread, slot_features(slots))
         ends = [0, *slots.cumsum(0).tolist()]
-        return Chunk(conditioning, tuple(_span(text, ends[first], ends[end]) for text, first, end in words))
+        words = tuple(_span(word, ends[first], ends[end]) for word, first, end in piece.words)
+        return Chunk(piece.text, conditioning, words)
 
 
 def whole_frames(log_slots: Tensor) -> Tensor:
@@ -199,23 +205,61 @@ def _span(text: str, first_slot: int, end_slot: int) -> WordSpan:
     return WordSpan(text, first, max(first + 1, -(-end_slot // SLOTS_PER_FRAME)))
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Phonemes of a piece of text, and of the word after it that is not spoken yet.
+
+    words: (text, first phoneme, end phoneme), positions in `ids`
+    """
+
+    text: str
+    ids: list[int]
+    words: list[tuple[str, int, int]]
+    ahead: list[int]
+
+    def without_last_word(self) -> "Piece":
+        """The last word is seen, not spoken: how a word ends depends on the next one. As it is when it has but one."""
+        text = self.text.rstrip()
+        if len(self.words) < 2 or self.ids[-1] in CLAUSE_ENDS or not text.endswith(self.words[-1][0]):
+            return self
+        word, first, _ = self.words[-1]
+        border = self.ids[first - 1]
+        ahead = [SPACE, *_runs(self.ids[first:])[0]] if border == SPACE else []
+        return Piece(self.text[: len(text) - len(word)], self.ids[: first - 1], self.words[:-1], ahead)
+
+
 class Reader:
-    """The text of one reply, piece by piece, as phonemes: which sentence is open, and what was said before."""
+    """The text of one reply, piece by piece, as phonemes: which sentence is open, and what was said before.
+
+    Of a piece that ends in mid-sentence, without punctuation, the last word is kept back and spoken with the next one.
+    """
 
     def __init__(self, phonemizer: Phonemizer, talker: Talker) -> None:
         self._phonemizer = phonemizer
         self._talker = talker
         self._before: list[int] = []
         self._open = False  # within a sentence: the next piece goes on without its silence
+        self.kept_back = ""
 
     def read(self, text: str, last: bool = False) -> Chunk | None:
         """The next piece as a chunk; None when there is nothing to say in it.
 
         last: the reply ends here, so its sentence does, whatever the punctuation. The caller cuts at words.
         """
+        text = self.kept_back + text
         sentences = [string for string in self._phonemizer.phonemize(text) if any(map(str.isalpha, string))]
         if not sentences:
             return None
+        ends = last or _ends_sentence(sentences[-1])
+        whole = self._piece(text, sentences, ends)
+        piece = whole if ends else whole.without_last_word()
+        self.kept_back = text[len(piece.text) :]
+        chunk = self._talker.encode(piece, self._before)
+        self._open = piece.ids[-1] != PAD
+        self._before = [*self._before, *piece.ids][-self._talker.config.left_phonemes :]
+        return chunk
+
+    def _piece(self, text: str, sentences: Sequence[str], ends: bool) -> Piece:
         ids: list[int] = []
         spoken: list[tuple[int, int]] = []  # the phonemes of each phonemic word, positions in ids
         for index, string in enumerate(sentences):
@@ -224,11 +268,8 @@ class Reader:
                 ids += [SPACE] if spoken and ids[-1] not in (PAD, SPACE) else []
                 spoken.append((len(ids), len(ids) + len(word)))
                 ids += word
-            self._open = index == len(sentences) - 1 and not last and not _ends_sentence(string)
-            ids += [] if self._open else [PAD]
-        chunk = self._talker.chunk(ids, self._before, self._words(text, spoken))
-        self._before = [*self._before, *ids][-self._talker.config.left_phonemes :]
-        return chunk
+            ids += [PAD] if ends or index < len(sentences) - 1 else []
+        return Piece(text, ids, self._words(text, spoken), [])
 
     def _words(self, text: str, spoken: Sequence[tuple[int, int]]) -> list[tuple[str, int, int]]:
         """Give each word of the text its phonemic words: as many as it has by itself, when the sums agree.

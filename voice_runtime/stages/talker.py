@@ -62,13 +62,13 @@ class SpokenReply:
 
     def next(self) -> Generate | None:
         self._remember()
-        while self._clauses:
-            text = self._clauses.pop(0)
+        while self._clauses or (self.closed and self._reader.kept_back):
+            text = self._clauses.pop(0) if self._clauses else ""
             chunk = self._reader.read(text, last=self.closed and not self._clauses)
             if chunk is None:
                 self._unsaid += text
                 continue
-            self._words = list(self._timed(text, chunk.words))
+            self._words = list(self._timed(chunk.text, chunk.words))
             self._conditioning = chunk.conditioning
             return self._generate()
         return None
@@ -104,7 +104,7 @@ class SpokenReply:
             self._history = self._history.then(self._conditioning, made, self._talker.config.history_frames)
 
     def _timed(self, text: str, spans: Sequence[Any]) -> Iterator[Word]:
-        """The clause's text in pieces, each from a spoken word to the next, with the frame where it begins."""
+        """The chunk's text in pieces, each from a spoken word to the next, with the frame where it begins."""
         piece, frame, waiting = self._unsaid, self._frames, list(spans)
         self._unsaid = ""
         for token in re.findall(r"\s*\S+\s*", text):
