@@ -138,7 +138,7 @@ ASSETS = (
     _hibari("tagger.json.gz", "d2da7502284bbbe45d49e0b7ce3ce67bdab82254150f4317f1b8559b4d38d0eb"),
     _hibari("normalize.json", "d478ff05404bc43ac3e0468e306674e51085f1b1afc94cdef7c7ea4fb0d56bd8"),
     _hibari("tokenizer_exceptions.json", "ddf3a3da07bdcf5144270ea4530191d8580fb4fd6f5ae93296e87916e795659a"),
-    _voice("talker", "54dbc810799f98db72fadf2cf29e8568da5e606b5f73fc394a3d25189af1c8a0"),
+    _voice("talker", "fdf49fc29d3692efce2c3419f3869398c0263b049359adb86b4bce2f2278ded2"),
     _voice("code2wav", "53abd9a1e63b27b8f7469c27ebb87c4a8f9ac941029ab05ab1a3a628443ec04d"),
     _hibari("voices.json", "f8b7657ecd0e0e362d3403e99538c0e5bfe20d6a903dfcd04c772b2c73abb204"),
 )
