@@ -56,7 +56,8 @@ async def dial(plan: Plan, pipeline: Path, show: Callable[[str], None]) -> list[
     _check(plan)
     try:
         async with contextlib.AsyncExitStack() as stack:
-            url = plan.url or await stack.enter_async_context(private_server(pipeline, plan.protocol))
+            server = private_server(pipeline, plan.protocol) if plan.url is None else contextlib.nullcontext(plan.url)
+            url = await stack.enter_async_context(server)
             show(f"calling {url}")
             call = await stack.enter_async_context(_call(url, plan, show))
             with contextlib.suppress(ConnectionError):  # the agent may hang up at any time

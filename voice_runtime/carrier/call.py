@@ -27,6 +27,7 @@ Clock = Callable[[], float]
 class Call:
     """Enter it through `dial`. Times are of `clock`.
 
+    late_s: so long the agent's messages take.
     said: the caller's sound as it was sent. ended_by: "agent" or "caller" once the call is over. reason: the agent's,
     where its connection tells one. unheard_s: of the agent's sound that waited when the call ended, and was lost.
     """
@@ -34,6 +35,7 @@ class Call:
     leg: Leg
     clock: Clock
     _link: Link
+    late_s: float = 0.0
     said: list[Heard] = field(default_factory=list)
     ended_by: str | None = None
     reason: str = ""
@@ -150,7 +152,7 @@ class Call:
 
     async def read(self) -> None:
         """Take what the agent sends, until the connection ends."""
-        async for message in self._link.messages():
+        async for message in self._arriving():
             if self.ended_by is not None:
                 continue
             self._due += self.leg.take(message, self.clock())
@@ -160,6 +162,27 @@ class Call:
                 await self._link.close()
         self.reason = self._link.reason
         self._end("agent")
+
+    async def _arriving(self) -> AsyncIterator[Wire]:
+        """The agent's messages, each `late_s` after it came; the end of the connection too."""
+        came: asyncio.Queue[tuple[float, Wire | None]] = asyncio.Queue()
+
+        async def receive() -> None:
+            async for message in self._link.messages():
+                came.put_nowait((self.clock(), message))
+            came.put_nowait((self.clock(), None))
+
+        receiving = asyncio.create_task(receive())
+        try:
+            while True:
+                came_s, message = await came.get()
+                if (wait_s := came_s + self.late_s - self.clock()) > 0:
+                    await asyncio.sleep(wait_s)
+                if message is None:
+                    return
+                yield message
+        finally:
+            receiving.cancel()
 
     async def play(self) -> None:
         """Tell the agent what was played, when it was."""
@@ -221,6 +244,7 @@ async def dial(  # noqa: PLR0913 - what a call is set up with, each by its name
     rate_hz: int | None = None,
     seed: int | None = None,
     headers: Mapping[str, str] | None = None,
+    late_s: float = 0.0,
     on_event: Callable[[Happened], None] = lambda happened: None,
     clock: Clock = time.monotonic,
 ) -> AsyncIterator[Call]:
@@ -228,6 +252,7 @@ async def dial(  # noqa: PLR0913 - what a call is set up with, each by its name
 
     url: ws://host:port/path, or tcp://host:port for AudioSocket. protocol: a name in `SIDES`.
     parameters, rate_hz, seed: see `Terms`. headers: of the handshake, such as Authorization.
+    late_s: so long the agent's messages take to a distant carrier, and the caller's none.
 
     Raises:
         OSError, websockets.exceptions.InvalidHandshake: nobody is there, or refuses the carrier.
@@ -235,7 +260,7 @@ async def dial(  # noqa: PLR0913 - what a call is set up with, each by its name
     side = SIDES[protocol](Terms(dict(parameters or {}), rate_hz, seed))
     leg = Leg(side, Earpiece(side.audio.rate_hz, side.queue), on_event)
     async with opened(url, headers or {}) as link:
-        call = Call(leg, clock, link)
+        call = Call(leg, clock, link, late_s)
         # No TaskGroup: it would wrap what the body raises, and the body is the user's.
         running = [asyncio.create_task(call.read())]
         try:

@@ -2,7 +2,8 @@
 
 Source: docs.jambonz.org/verbs/verbs/listen with bidirectionalAudio.streaming; github.com/amigniter/mod_audio_stream.
 Binary messages of PCM16LE both ways; killAudio drops what waits. jambonz tells a mark as played or as cleared;
-mod_audio_stream knows no marks and begins with whatever text it was started with, here the call's parameters.
+mod_audio_stream knows no marks and begins with whatever text it was started with, here the call's parameters; without
+one it begins with sound.
 """
 
 from typing import ClassVar
@@ -61,11 +62,12 @@ class FreeSwitchSide:
 
     def __init__(self, terms: base.Terms) -> None:
         self.audio = base.Format("l16", terms.rate_hz or 8_000)
-        self._call, self._parameters = terms.call_id, terms.parameters
+        self._parameters = terms.parameters
 
     def begin(self) -> list[base.Wire]:
-        about = {"callSid": self._call, "sampleRate": self.audio.rate_hz}
-        return [words.write({**self._parameters, **about})]
+        if not self._parameters and self.audio.rate_hz == 8_000:
+            return []
+        return [words.write({**self._parameters, "sampleRate": self.audio.rate_hz})]
 
     def caller(self, data: bytes) -> list[base.Wire]:
         return [data]

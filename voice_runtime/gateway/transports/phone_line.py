@@ -109,6 +109,11 @@ class PhoneLine:
         """A mark is back: how much of which reply was heard; None when it was dropped with what it marked."""
         return self._marks.pop(name, None)
 
+    @property
+    def is_played(self) -> bool:
+        """All marks are back: where there are marks, and after `quiet`, nothing is left to be heard."""
+        return not self._marks
+
     def flow(self, *, may_send: bool) -> list[Command]:
         """The carrier's queue is full, or has room again: then what was kept back goes out."""
         self._is_open = may_send

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 SHORT_LEAD_MS = 60
 DIGITS_S = 2.0  # after the last key
 MOST_DIGITS = 32
+PLAY_OUT_S = 2.0  # longest wait for the mark after a goodbye
+DISTANCE_S = 0.3  # the same where there are no marks: what may be on its way to the carrier
 SLICE_S = 0.25  # as for /v1/pcm: some carriers send that much at once
 
 
@@ -187,7 +189,23 @@ class PhoneCall:
             self._steer(output)
             self._stirred.set()
             if isinstance(output, Closing):
+                await self._play_out()
                 self._commands.put_nowait(base.HangUp())
+                return
+
+    async def _play_out(self) -> None:
+        """Until the carrier has played all, too: the session's ledger does not know how far away it is."""
+        self._give(self._line.quiet())
+        if not self.codec.abilities.marks:
+            await asyncio.sleep(DISTANCE_S)
+            return
+        try:
+            async with asyncio.timeout(PLAY_OUT_S):
+                while not self._line.is_played:
+                    self._stirred.clear()
+                    await self._stirred.wait()
+        except TimeoutError:
+            logger.info("a carrier has not told within %g s that it has played the goodbye", PLAY_OUT_S)
 
     def _steer(self, output: SessionEvent | AgentAudio) -> None:
         match output:
