@@ -169,7 +169,7 @@ async def concurrently(scenario: Callable[[str], Awaitable[None]], *protocols: s
         raise BaseExceptionGroup(f"{', '.join(failed)} failed", [*failed.values()])
 
 
-async def until(news: asyncio.Event, is_so: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
+async def until(news: asyncio.Event, is_so: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
     """Until something is so, which `news` wakes for."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -66,7 +66,7 @@ class FreeSwitchSide:
 
     def begin(self) -> list[base.Wire]:
         if not self._parameters and self.audio.rate_hz == 8_000:
-            return []
+            return [bytes(self.audio.frame_bytes)]
         return [words.write({**self._parameters, "sampleRate": self.audio.rate_hz})]
 
     def caller(self, data: bytes) -> list[base.Wire]:

@@ -117,10 +117,11 @@ async def test_digits_that_are_typed_cut_the_agent_at_once_and_history_has_what_
             await call.press("25#")
             again = await there.stages.wait_asked("thinker", 2)
             assert asked.is_aborted
+            if protocol in CLEARS:
+                await call.wait_for("clear")
             await call.wait_silent(0.1)
             more_s = call.leg.earpiece.silent_since_s - pressed_s
             assert more_s < SLACK_S + (0.06 if protocol == "audiosocket" else 0) + busy.late_s
-            assert len(call.leg.at("clear")) == (protocol in CLEARS)
             cut = all_heard(call)
             assert place_of(cut, as_heard(call, speech(4.0, 1))) == 0
             again.bring(clause("done", second))
@@ -164,9 +165,8 @@ async def test_after_a_false_alarm_the_same_samples_go_on_and_nothing_counts_twi
             await call.say(tone(440, 0.2), VOICE_HZ)
             judged = await there.stages.wait_asked("asr")
             halted_s = call.clock()
-            if protocol not in PAUSES and protocol in CLEARS:
-                assert len(call.leg.at("clear")) == 1
-            assert len(call.leg.at("pause")) == (protocol in PAUSES)
+            if protocol in CLEARS:
+                halted_s = await call.wait_for("pause" if protocol in PAUSES else "clear")
             judged.finish(Transcript("mm-hm"))
             asked.finish()
             if protocol in CLEARS:
@@ -234,8 +234,8 @@ async def test_an_order_hangs_up_in_mid_sentence_and_the_call_is_known_no_more()
 async def freed(there: Exchange) -> None:
     """Nothing is kept of any call."""
     async with asyncio.timeout(10):
-        while await there.sessions() or there.stages.live():
-            await asyncio.sleep(0.01)  # by HTTP, which cannot wake us
+        while await there.sessions() or there.stages.live():  # each time by HTTP: others run meanwhile
+            pass
     assert (await there.doors.ask("GET", "/v1/calls")).json() == {"calls": []}
 
 
@@ -290,8 +290,7 @@ async def test_the_door_for_any_carrier_knows_each_by_its_first_message() -> Non
                 asked.finish()
                 await call.wait_heard(0.2)
                 (known,) = (await there.doors.ask("GET", "/v1/calls")).json()["calls"]
-                expected = "jambonz" if protocol == "freeswitch" else protocol.removesuffix("-json")
-                assert known["carrier"] == expected
+                assert known["carrier"] == protocol.removesuffix("-json")
                 assert call.faults == []
 
     await concurrently(scenario, *CLEARS)

@@ -20,7 +20,8 @@ from voice_runtime.gateway.protocols.telephony.base import (
 )
 from voice_runtime.session.events import Played
 
-QUIET_S = 0.06  # three frames: so long nothing came, what is left of a reply goes out though it is short
+QUIET_S = 0.06  # three frames: so long nothing came, what is left of a reply goes out though it is short,
+LITTLE_MS = 100  # once the carrier has only so much left to play
 KEPT_MS = 2_000  # of what was sent: more than any lead
 
 
@@ -71,12 +72,18 @@ class PhoneLine:
         self._last_s = now_s
         return self._allowed(self._pieces(self.encode(pcm)))
 
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until `quiet` has something to do."""
-        return float("inf") if self._last_s is None else max(0.0, self._last_s + QUIET_S - now_s)
+    def wait_s(self, now_s: float, heard_ms: float) -> float:
+        """Seconds until `quiet` has something to do. heard_ms: of the reply, by the ledger.
+
+        A pause of the frames alone means little: a ledger that a mark has corrected makes one too. What is short is
+        filled up only when the carrier has little else left to play.
+        """
+        if self._last_s is None:
+            return float("inf")
+        return max(0.0, self._last_s + QUIET_S - now_s, (self._out_ms - heard_ms - LITTLE_MS) / 1_000)
 
     def quiet(self) -> list[Command]:
-        """Nothing came for QUIET_S: perhaps the reply is over. What is short goes out, and its end is marked."""
+        """Perhaps the reply is over: see `wait_s`. What is short goes out, filled up, and its end is marked."""
         self._last_s = None
         return self._allowed([*self._rest(), *self._mark()])
 
@@ -86,7 +93,7 @@ class PhoneLine:
             return [Pause()]
         return self._drop()
 
-    def resume(self, heard_ms: float) -> list[Command]:
+    def resume(self, heard_ms: float, now_s: float) -> list[Command]:
         """Go on where the pause was: what was dropped is sent again, the same samples.
 
         heard_ms: of the reply, by the ledger.
@@ -95,6 +102,7 @@ class PhoneLine:
             return [Continue()]
         if not self.abilities.clear:
             return []  # it played on: nothing was dropped
+        self._last_s = now_s
         return self._allowed(list(self._again(heard_ms)))
 
     def flush(self, *, was_paused: bool) -> list[Command]:
@@ -126,8 +134,6 @@ class PhoneLine:
             if frame.from_ms + length_ms > heard_ms:
                 skip = max(0, int((heard_ms - frame.from_ms) * self.audio.rate_hz / 1_000))
                 yield from self._pieces(self.encode(frame.pcm[2 * skip :]))
-        yield from self._rest()
-        yield from self._mark()
 
     def _drop(self) -> list[Command]:
         self._short, self._last_s = b"", None
@@ -152,9 +158,13 @@ class PhoneLine:
         size = max(self.audio.least_bytes, -(-len(data) // self.audio.step_bytes) * self.audio.step_bytes)
         return [Play(data + self.encode(bytes(2 * (size - len(data)) // self._sample_bytes)))]
 
+    @property
+    def _out_ms(self) -> float:
+        """Of the reply, as much as has gone out."""
+        return self._sent_ms - len(self._short) * 1_000 / (self.audio.rate_hz * self._sample_bytes)
+
     def _mark(self) -> list[Command]:
-        bytes_per_ms = self.audio.rate_hz * self._sample_bytes / 1_000
-        out_ms = self._sent_ms - len(self._short) / bytes_per_ms
+        out_ms = self._out_ms
         if not self.abilities.marks or out_ms <= self._marked_ms:
             return []
         self._marked_ms = out_ms

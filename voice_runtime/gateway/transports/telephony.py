@@ -20,6 +20,7 @@ from voice_runtime.session.events import (
     Digit,
     Flush,
     Pause,
+    ReplyDone,
     ReplyStarted,
     ReplyText,
     Resume,
@@ -221,7 +222,9 @@ class PhoneCall:
                 self._give(self._line.pause())
             case Resume():
                 self._is_paused = False
-                self._give(self._line.resume(self._session.heard_ms))
+                self._give(self._line.resume(self._session.heard_ms, time.monotonic()))
+            case ReplyDone(status="completed"):
+                self._give(self._line.quiet())
             case Flush():
                 self._give(self._line.flush(was_paused=self._is_paused))
                 self._is_paused = False
@@ -246,12 +249,12 @@ class PhoneCall:
         """What comes when nothing comes: a short rest of a reply, and the end of a row of digits."""
         while True:
             self._stirred.clear()
-            now_s = time.monotonic()
-            if self._line.wait_s(now_s) <= 0:
+            now_s, heard_ms = time.monotonic(), self._session.heard_ms
+            if self._line.wait_s(now_s, heard_ms) <= 0:
                 self._give(self._line.quiet())
             if self._keypad.wait_s(now_s) <= 0:
                 self._type(self._keypad.take())
-            wait_s = min(self._line.wait_s(now_s), self._keypad.wait_s(now_s))
+            wait_s = min(self._line.wait_s(now_s, heard_ms), self._keypad.wait_s(now_s))
             try:
                 async with asyncio.timeout(None if wait_s == float("inf") else wait_s):
                     await self._stirred.wait()
