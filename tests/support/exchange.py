@@ -38,7 +38,7 @@ from voice_runtime.stages.payloads import SpokenClause
 
 PROTOCOLS = tuple(SIDES)
 VOICE_HZ = 24_000
-WATCHED_S = 0.005
+WATCHED_S, STALL_S = 0.005, 0.015
 LOUD = 0.05  # of the root mean square
 SESSION = SessionSettings(recognise="asr", reply="thinker", speak="speech")
 
@@ -137,7 +137,7 @@ async def exchange(
 
 @dataclass(slots=True)
 class Lateness:
-    """How late a busy machine was, in all: what is measured in real time may be so much later."""
+    """How long a busy machine stood still, in all: what is measured in real time may be so much later."""
 
     late_s: float = 0.0
 
@@ -145,7 +145,8 @@ class Lateness:
         while True:
             due_s = time.monotonic() + WATCHED_S
             await asyncio.sleep(WATCHED_S)
-            self.late_s += max(0.0, time.monotonic() - due_s - 0.001)
+            late_s = time.monotonic() - due_s
+            self.late_s += late_s if late_s > STALL_S else 0.0
 
 
 @contextlib.asynccontextmanager
