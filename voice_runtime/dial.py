@@ -70,7 +70,7 @@ async def dial(plan: Plan, pipeline: Path, show: Callable[[str], None]) -> list[
         raise VoiceRuntimeError(f"no answer from the server: {error}") from error
     if plan.out is not None:
         wav.write(plan.out, to_pcm(_recorded(call, is_mixed=plan.is_mixed)), call.rate_hz)
-    show(f"heard {call.leg.earpiece.heard_s:.1f} s, lost {call.unheard_s:.1f} s, {len(call.faults)} faults")
+    show(f"heard {call.leg.earpiece.heard_s:.1f} s, lost {call.line.unheard_s:.1f} s, {len(call.faults)} faults")
     return call.faults
 
 
@@ -99,12 +99,12 @@ async def _talk(call: calls.Call, samples: Samples, rate_hz: int, keys: str) -> 
 
 
 def _recorded(call: calls.Call, *, is_mixed: bool) -> Samples:
-    pieces = call.heard + call.said
+    pieces = call.heard + call.line.said
     begin_s = min((piece.at_s for piece in pieces), default=0.0)
     end_s = max((piece.at_s + piece.samples.size / call.rate_hz for piece in pieces), default=0.0)
     line = sound(call.heard, call.rate_hz, begin_s, end_s)
     if is_mixed:
-        line = np.clip(line + sound(call.said, call.rate_hz, begin_s, end_s), -1, 1)
+        line = np.clip(line + sound(call.line.said, call.rate_hz, begin_s, end_s), -1, 1)
     return line
 
 

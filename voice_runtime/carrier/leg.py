@@ -10,7 +10,9 @@ from voice_runtime.carrier.earpiece import Earpiece
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """what: speaks, mark, played, dropped, clear, pause, go on, full, room, key, fault, hung up, ended."""
+    """what: began, said, key and ended, of the call; speaks, mark, clear, pause, go on, hung up and fault, of the
+    agent; played, dropped, full and room, of the queue. detail: of a mark its name.
+    """
 
     at_s: float
     what: str
@@ -98,4 +100,7 @@ class Leg:
 
 
 def _shown(name: object) -> str:
-    return name if isinstance(name, str) else repr(name)
+    """Of what a mark was asked with, its name."""
+    if isinstance(name, dict) and len(name) == 1:
+        (name,) = name.values()
+    return str(name[-1] if isinstance(name, tuple) else name)
