@@ -215,7 +215,11 @@ async def test_after_a_false_alarm_the_same_samples_go_on_and_nothing_counts_twi
                 went_on = place_of(after[: call.rate_hz], expected)
                 assert went_on >= 0
                 assert abs(went_on - before.size) / call.rate_hz < SLACK_S + busy.late_s
-                assert place_of(expected[went_on:], after) == 0
+                rest = expected[went_on:]
+                if busy.late_s > SLACK_S:  # the carrier had run dry: silence fills its messages up
+                    rest, after = rest[rest != 0], after[after != 0]
+                assert place_of(rest, after) == 0
+            await call.wait_silent(0.2 + busy.late_s)  # by the ledger, too
             await call.press("2#")
             words, _ = prompted(await there.stages.wait_asked("thinker", 2))
             assert words == ANSWER.split()
@@ -230,14 +234,17 @@ async def test_the_agents_goodbye_is_heard_whole_before_it_hangs_up() -> None:
 
     async def scenario(protocol: str) -> None:
         said = speech(0.73)
-        async with exchange(settings) as there, there.dial(protocol, late_s=0.15) as call:
+        async with lateness() as busy, exchange(settings) as there, there.dial(protocol, late_s=0.15) as call:
             asked = await there.stages.wait_asked("speech")
             assert asked.text == "Goodbye then."
             asked.bring(clause(asked.text, said))
             asked.finish()
             await call.wait_ended()
             assert (call.ended_by, call.line.unheard_s) == ("agent", 0)
-            assert place_of(as_heard(call, said), all_heard(call)) == 0
+            expected, heard = as_heard(call, said), all_heard(call)
+            if busy.late_s > SLACK_S:
+                expected, heard = expected[expected != 0], heard[heard != 0]
+            assert place_of(expected, heard) == 0
             assert len(call.leg.at("hung up")) == (protocol in (*PAUSES, "audiosocket"))
             assert call.faults == []
 
