@@ -125,6 +125,33 @@ def talk(
 
 
 @app.command()
+def dial(  # noqa: PLR0913 - a call's options, each by its name
+    wav: Path,
+    protocol: Annotated[str, typer.Option(help="The carrier: twilio, telnyx, plivo, vonage, exotel, asterisk ...")] = (
+        "twilio"
+    ),
+    out: Annotated[Path | None, typer.Option(help="Write what the caller heard to this WAV.")] = None,
+    mixed: Annotated[bool, typer.Option("--mixed", help="With the caller's own voice in it.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(help="The agent, ws://host:port/telephony/CARRIER or tcp://host:port; else a private one starts."),
+    ] = None,
+    press: Annotated[str, typer.Option(help="Keys to press after the recording.")] = "",
+    parameter: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, of the call; may be repeated.")] = None,
+    pipeline: Annotated[Path | None, typer.Option(help="Pipeline of the private server.")] = None,
+) -> None:
+    """Play a WAV file into a telephone call as a carrier would, and tell what happens. Fails when a rule is broken."""
+    from voice_runtime import dial
+
+    named = dict(pair.split("=", 1) for pair in parameter or [] if "=" in pair)
+    if len(named) != len(parameter or []):
+        raise ConfigError(f"parameter is {parameter}, expected NAME=VALUE, each name once")
+    plan = dial.Plan(wav, protocol, url, named, press, out, mixed)
+    if asyncio.run(dial.dial(plan, pipeline or default_pipeline(), typer.echo)):
+        raise typer.Exit(1)
+
+
+@app.command()
 def say(
     text: Annotated[str | None, typer.Argument(help="What to say; standard input when left out.")] = None,
     out: Annotated[Path, typer.Option(help="Write the speech to this WAV.")] = Path("say.wav"),

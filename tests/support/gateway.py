@@ -110,11 +110,17 @@ async def opened(
     settings = SessionSettings(recognise="asr", reply="thinker", speak="speech")
     config = PipelineConfig(name="p", stages={}, session=settings, limits=limits or LimitSettings())
     gateway = Gateway(config, cast(Pipeline, Stages()), cast(SileroVad, Deaf()), access, shared("web"), carriers)
-    server = Server(gateway, tls[0] if tls else None, proxies)
+    async with listening(Server(gateway, tls[0] if tls else None, proxies)) as port:
+        yield Doors(port, tls[1] if tls else None)
+
+
+@contextlib.asynccontextmanager
+async def listening(server: Server) -> AsyncIterator[int]:
+    """Serve on a free port, which this gives."""
     with contextlib.closing(listen("127.0.0.1", 0)) as listener:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve(sockets=[listener]))
             try:
-                yield Doors(listener.getsockname()[1], tls[1] if tls else None)
+                yield int(listener.getsockname()[1])
             finally:
                 server.should_exit = True

@@ -20,6 +20,7 @@ from voice_runtime.session.events import (
     Digit,
     Flush,
     Pause,
+    ReplyDone,
     ReplyStarted,
     ReplyText,
     Resume,
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 SHORT_LEAD_MS = 60
 DIGITS_S = 2.0  # after the last key
 MOST_DIGITS = 32
+PLAY_OUT_S = 2.0  # longest wait for the mark after a goodbye
+DISTANCE_S = 0.3  # the same where there are no marks: what may be on its way to the carrier
 SLICE_S = 0.25  # as for /v1/pcm: some carriers send that much at once
 
 
@@ -187,7 +190,23 @@ class PhoneCall:
             self._steer(output)
             self._stirred.set()
             if isinstance(output, Closing):
+                await self._play_out()
                 self._commands.put_nowait(base.HangUp())
+                return
+
+    async def _play_out(self) -> None:
+        """Until the carrier has played all, too: the session's ledger does not know how far away it is."""
+        self._give(self._line.quiet())
+        if not self.codec.abilities.marks:
+            await asyncio.sleep(DISTANCE_S)
+            return
+        try:
+            async with asyncio.timeout(PLAY_OUT_S):
+                while not self._line.is_played:
+                    self._stirred.clear()
+                    await self._stirred.wait()
+        except TimeoutError:
+            logger.info("a carrier has not told within %g s that it has played the goodbye", PLAY_OUT_S)
 
     def _steer(self, output: SessionEvent | AgentAudio) -> None:
         match output:
@@ -203,7 +222,9 @@ class PhoneCall:
                 self._give(self._line.pause())
             case Resume():
                 self._is_paused = False
-                self._give(self._line.resume(self._session.heard_ms))
+                self._give(self._line.resume(self._session.heard_ms, time.monotonic()))
+            case ReplyDone(status="completed"):
+                self._give(self._line.quiet())
             case Flush():
                 self._give(self._line.flush(was_paused=self._is_paused))
                 self._is_paused = False
@@ -228,12 +249,12 @@ class PhoneCall:
         """What comes when nothing comes: a short rest of a reply, and the end of a row of digits."""
         while True:
             self._stirred.clear()
-            now_s = time.monotonic()
-            if self._line.wait_s(now_s) <= 0:
+            now_s, heard_ms = time.monotonic(), self._session.heard_ms
+            if self._line.wait_s(now_s, heard_ms) <= 0:
                 self._give(self._line.quiet())
             if self._keypad.wait_s(now_s) <= 0:
                 self._type(self._keypad.take())
-            wait_s = min(self._line.wait_s(now_s), self._keypad.wait_s(now_s))
+            wait_s = min(self._line.wait_s(now_s, heard_ms), self._keypad.wait_s(now_s))
             try:
                 async with asyncio.timeout(None if wait_s == float("inf") else wait_s):
                     await self._stirred.wait()
