@@ -11,14 +11,14 @@ import asyncio
 import json
 import statistics
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from playwright.async_api import Page, async_playwright
 
 from benchmarks._measure import p95
-from tests.support.legs import onsets, record, silence_after_s, take
+from tests.support.legs import QUIET_S, onsets, record, silence_after_s, take
 from tests.support.speech import pooled_word_error_rate, recognise, synthesise, write_wav
 from tests.web.chromium import FLAGS, chromium
 from voice_runtime.audio.pcm import Samples
@@ -34,9 +34,13 @@ AFTER_S = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """silent_s: None when the agent was silent already. said, read: the captions, and what was recognised."""
+    """silent_s: None when the agent was silent already. again: it went on for a moment, in the middle of a pause.
+
+    said, read: the captions of what was heard, and what was recognised.
+    """
 
     silent_s: float | None
+    again: bool
     said: str
     read: str
 
@@ -60,10 +64,11 @@ async def one(page: Page, url: str, seconds: float) -> Found:
                                ".map((one) => one.textContent).join('')") if await text.count() else ""  # fmt: skip
     spoken = onsets(caller)
     if len(spoken) < 2:
-        return Found(None, said, "")
+        return Found(None, False, said, "")
     onset_s = spoken[-1]
-    silent_s = silence_after_s(agent, onset_s)
-    return Found(silent_s, said, recognise(agent.between(spoken[0], onset_s + (silent_s or 0)), RATE_HZ))
+    silent_s, over_s = silence_after_s(agent, onset_s), silence_after_s(agent, onset_s, QUIET_S)
+    played = agent.between(spoken[0], onset_s + (over_s or 0))
+    return Found(silent_s, over_s != silent_s, said, recognise(played, RATE_HZ))
 
 
 async def measure(count: int) -> list[Found]:
@@ -78,7 +83,7 @@ async def measure(count: int) -> list[Found]:
                 page = await browser.new_page()
                 found.append(await one(page, url.replace("ws", "http"), spoken.size / RATE_HZ))
                 await browser.close()
-            print(json.dumps({"silent_s": found[-1].silent_s, "said": found[-1].said, "read": found[-1].read}))
+            print(json.dumps(asdict(found[-1])), flush=True)
     return found
 
 
@@ -89,6 +94,8 @@ def main() -> None:
     silent_ms = [1_000 * one.silent_s for one in found if one.silent_s is not None]
     print(f"{len(silent_ms)} interruptions, {len(found) - len(silent_ms)} with the agent silent already")
     if len(silent_ms) > 1:
+        again = sum(one.again for one in found)
+        print(f"in {again} the agent went on for a moment")
         print(f"onset to silence at the page: p50 {statistics.median(silent_ms):.0f} ms, p95 {p95(silent_ms):.0f} ms")
     read = [(one.said, one.read) for one in found if one.said and one.read]
     print(f"captions of heard words against what was recognised: {pooled_word_error_rate(read):.1%} of words differ")

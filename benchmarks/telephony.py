@@ -1,6 +1,6 @@
 """Whole telephone calls of every protocol with the real pipeline, and how many calls a gateway carries.
 
-    python -m benchmarks.telephony [--protocol twilio ...] [--real 1 2 4] [--calls 20]
+    python -m benchmarks.telephony [--protocol twilio ...] [--real 1 2 4] [--calls 1 20]
 
 Each call: a question, an answer that is interrupted, a second question, a key, and silence until the agent says goodbye
 and hangs up. What the caller heard is recorded at the telephone's end, at the call's rate, and read by a recogniser.
@@ -10,7 +10,9 @@ without a model: how evenly its sound leaves, and what a call costs.
 
 import argparse
 import asyncio
+import base64
 import itertools
+import json
 import statistics
 import tempfile
 import time
@@ -21,10 +23,13 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from websockets.asyncio.client import connect
 
+from benchmarks._gateway import gateway_on_one_core
 from benchmarks._measure import p95, print_table
-from tests.support.speech import recognise, synthesise
+from tests.support.speech import recognise, resample, synthesise
 from voice_runtime import talk
+from voice_runtime.audio.g711 import encode
 from voice_runtime.carrier.call import Call, dial
 from voice_runtime.carrier.registry import SIDES
 from voice_runtime.cli import default_pipeline
@@ -38,15 +43,23 @@ GOODBYE = "I will hang up now. Goodbye."
 ANSWER_S = 60.0
 IDLE_S = 6
 QUIET_S = 1.0
+PAUSE_S = 0.15
+VOICE = 0.02  # of full scale
+PACED_S = 20.0
+BURST_FRAMES = 30  # what is sent ahead at a reply's beginning is not paced
 CARRIERS = ("twilio", "telnyx", "plivo", "vonage", "exotel", "asterisk", "freeswitch", "jambonz")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a call. silent_ms: from the interruption's first sound to the agent's last."""
+    """What came of a call.
+
+    silent_ms: from the interruption's first sound to silence. again: the agent went on for a moment.
+    """
 
     protocol: str
     silent_ms: float = float("nan")
+    again: bool = False
     answer: str = ""
     keys: str = ""
     goodbye: str = ""
@@ -54,11 +67,11 @@ class Outcome:
     faults: list[str] = field(default_factory=list)
 
     def row(self) -> list[str]:
-        return [
-            self.protocol, f"{self.silent_ms:.0f}", "Rome" if "rome" in self.answer.lower() else self.answer[:30],
-            "yes" if self.keys else "no", "whole" if "goodbye" in self.goodbye.lower() else self.goodbye[:30],
-            self.ended_by, str(len(self.faults)),
-        ]  # fmt: skip
+        silent = f"{self.silent_ms:.0f}{' (again)' if self.again else ''}"
+        answer = "Rome" if "rome" in self.answer.lower() else self.answer[:30]
+        goodbye = "whole" if "goodbye" in self.goodbye.lower() else self.goodbye[:30]
+        keys = "yes" if self.keys else "no"
+        return [self.protocol, silent, answer, keys, goodbye, self.ended_by, str(len(self.faults))]
 
 
 @asynccontextmanager
@@ -86,10 +99,13 @@ async def conversation(url: str, protocol: str) -> Outcome:
     async with dial(url, protocol) as call:
         await call.say(synthesise(LONG_QUESTION, "flite"), RATE_HZ)
         await call.wait_heard(2.0, ANSWER_S)
-        onset_s = call.clock()
-        await call.say(synthesise(INTERRUPTION, "flite"), RATE_HZ)
+        interruption = synthesise(INTERRUPTION, "flite")
+        onset_s = call.clock() + np.flatnonzero(np.abs(interruption) > VOICE)[0] / RATE_HZ
+        await call.say(interruption, RATE_HZ)
         await call.wait_silent(QUIET_S, ANSWER_S)
-        outcome.silent_ms = 1_000 * (last_sound_s(call, onset_s) - onset_s)
+        silent_s = last_sound_s(call, onset_s, PAUSE_S)
+        outcome.silent_ms = 1_000 * (silent_s - onset_s)
+        outcome.again = last_sound_s(call, onset_s, QUIET_S) > silent_s
         await call.wait_speaking(ANSWER_S)  # what it says to the interruption itself
         await call.wait_silent(QUIET_S, ANSWER_S)
         outcome.answer = await asked(call, QUESTION)
@@ -106,11 +122,11 @@ async def conversation(url: str, protocol: str) -> Outcome:
     return outcome
 
 
-def last_sound_s(call: Call, onset_s: float) -> float:
-    """When the agent's voice that sounded at onset_s was over: before QUIET_S of silence."""
+def last_sound_s(call: Call, onset_s: float, quiet_s: float) -> float:
+    """When the agent's voice that sounded at onset_s was over: before so much silence."""
     last_s = onset_s
     for piece in call.heard:
-        if piece.at_s > last_s + QUIET_S:
+        if piece.at_s > last_s + quiet_s:
             break
         last_s = max(last_s, piece.at_s + piece.samples.size / call.rate_hz)
     return last_s
@@ -152,6 +168,60 @@ async def real_calls(url: str, counts: Sequence[int]) -> list[list[str]]:
     return rows
 
 
+async def paced_call(url: str, seconds: float) -> list[float]:
+    """A call by Twilio's messages alone, in which something is said again and again: how far from 20 ms the gateway's
+    messages are apart, in seconds."""
+    question = encode(resample(synthesise(QUESTION, "flite"), RATE_HZ, 8_000), "mulaw")
+    spoken = question + encode(np.zeros(8_000 * 4, np.float32), "mulaw")
+    came: list[float] = []
+    async with connect(f"{url.replace('http', 'ws')}/telephony/twilio") as socket:
+        start = {"streamSid": "MZ1", "callSid": "CA1", "tracks": ["inbound"], "customParameters": {}}
+        await socket.send(json.dumps({"event": "start", "streamSid": "MZ1", "start": start}))
+
+        async def take() -> None:
+            async for message in socket:
+                if json.loads(message)["event"] == "media":
+                    came.append(time.monotonic())
+
+        taking = asyncio.create_task(take())
+        began_s = time.monotonic()
+        for number in itertools.count():
+            at = number * 160 % len(spoken)
+            payload = base64.b64encode(spoken[at : at + 160].ljust(160, b"\xff")).decode()
+            await socket.send(json.dumps({"event": "media", "streamSid": "MZ1", "media": {"payload": payload}}))
+            if (left_s := began_s + (number + 1) * 0.02 - time.monotonic()) > 0:
+                await asyncio.sleep(left_s)
+            if time.monotonic() > began_s + seconds:
+                break
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+    return paced(came)
+
+
+def paced(came: Sequence[float]) -> list[float]:
+    """The distances within replies, without the burst at their beginning, off 20 ms."""
+    off: list[float] = []
+    since = 0
+    for before, now in itertools.pairwise(came):
+        since = 0 if now - before > 0.5 else since + 1
+        if since > BURST_FRAMES:
+            off.append(abs(now - before - 0.02))
+    return off
+
+
+async def stubbed_calls(counts: Sequence[int], seconds: float) -> list[list[str]]:
+    rows = []
+    with gateway_on_one_core() as (url, process):
+        for count in counts:
+            before, began_s = sum(process.cpu_times()[:2]), time.monotonic()
+            found = await asyncio.gather(*(paced_call(url, seconds) for _ in range(count)))
+            share = (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began_s)
+            off = sorted(1_000 * one for one in itertools.chain(*found))
+            rows.append([str(count), f"{off[len(off) // 2]:.1f}", f"{off[int(0.99 * len(off))]:.1f}",
+                         f"{share:.1%}", f"{share / count:.1%}"])  # fmt: skip
+    return rows
+
+
 async def run(protocols: Sequence[str], counts: Sequence[int]) -> None:
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(server())
@@ -176,9 +246,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--protocol", nargs="*", default=[*SIDES], choices=[*SIDES])
     arguments.add_argument("--real", nargs="*", type=int, default=[1, 2, 4])
+    arguments.add_argument("--calls", nargs="*", type=int, default=[1, 20])
     options = arguments.parse_args()
-    np.seterr(all="raise")
-    asyncio.run(run(options.protocol, options.real))
+    if options.calls:
+        heads = ("calls at once", "off 20 ms p50", "p99 ms", "of a core", "each")
+        print_table("A gateway alone on one core", heads, asyncio.run(stubbed_calls(options.calls, PACED_S)))
+    if options.protocol or options.real:
+        asyncio.run(run(options.protocol, options.real))
 
 
 if __name__ == "__main__":

@@ -11,83 +11,25 @@ Late is a frame that leaves the gateway when the next one is already due.
 import argparse
 import asyncio
 import itertools
-import os
 import re
-import socket as sockets
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
 
 import httpx
 import numpy as np
 import psutil
-import uvicorn
 import uvloop
 
+from benchmarks._gateway import gateway_on_one_core
 from benchmarks._measure import p95, print_table
 from tests.support.speech import synthesise
 from tests.support.webrtc_caller import RtcCaller, connected
-from voice_runtime import assets
-from voice_runtime.cli import default_pipeline
-from voice_runtime.gateway.app import Gateway
-from voice_runtime.gateway.auth import Access
-from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline import pools
-from voice_runtime.pipeline.config import LimitSettings, PipelineConfig, load
-from voice_runtime.pipeline.runtime import Listener, Marks, Pipeline
-from voice_runtime.schedulers.messages import Finished
-from voice_runtime.stages.payloads import Payload, SpokenClause, Transcript, TurnEnd
 
-MICROPHONE_HZ = 16_000
-ANSWER_S = 3.0
 SESSIONS = (1, 4, 8, 12, 16, 24, 32)
 LATE_SHARE = 0.01
 QUESTION = "What is the capital of Italy?"
-
-
-class Parrot:
-    """A pipeline whose stages answer at once: every question is understood, every answer is the same sound."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-        noise = np.random.default_rng(0).normal(0, 1_500, int(24_000 * ANSWER_S))
-        clause = SpokenClause.spread("words " * int(3 * ANSWER_S), noise.astype("<i2").tobytes(), 24_000)
-        self._answers: dict[str, Payload] = {"asr": Transcript("hello"), "turn_end": TurnEnd(1.0), "thinker": clause}
-
-    def new_id(self) -> str:
-        return f"{next(self._numbers):016x}"
-
-    def submit(self, entry: str, request_id: str, payload: Payload, listener: Listener) -> Marks:
-        result: Finished[Payload] = Finished(request_id, self._answers[entry])
-        asyncio.get_running_loop().call_soon(listener, result)
-        return Marks()
-
-    def abort(self, request_id: str) -> None:
-        """Everything has ended already."""
-
-    def health(self) -> dict[str, str]:
-        return {}
-
-    async def resources(self) -> dict[str, Any]:
-        return {}
-
-
-def config() -> PipelineConfig:
-    loaded = load(default_pipeline())
-    values = {name: getattr(loaded, name) for name in loaded.__struct_fields__}
-    return PipelineConfig(**(values | {"limits": LimitSettings(sessions=1_000)}))
-
-
-async def serve_gateway() -> None:
-    vad = SileroVad(assets.locate("silero-vad"))
-    gateway = Gateway(config(), cast(Pipeline, Parrot()), vad, Access("127.0.0.1"), Path(__file__).parent)
-    with sockets.create_server(("127.0.0.1", 0)) as listener:
-        print(listener.getsockname()[1], flush=True)
-        await uvicorn.Server(uvicorn.Config(gateway.app, lifespan="off", log_config=None)).serve([listener])
 
 
 async def talk(caller: RtcCaller, is_talking: Callable[[], bool]) -> None:
@@ -154,14 +96,7 @@ async def long_call(url: str, minutes: float) -> None:
 
 
 async def run(seconds: float, minutes: float) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    command = [sys.executable, "-m", "benchmarks.webrtc", "--serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220 - nothing else runs
-        assert process.stdout is not None
-        url = f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        os.sched_setaffinity(process.pid, {cores[0]})
-        os.sched_setaffinity(0, {cores[-1]})
-        server = psutil.Process(process.pid)
+    with gateway_on_one_core() as (url, server):
         rows = [await measure(url, server, 1, seconds, talking=False)]
         for count in SESSIONS:
             rows.append(await measure(url, server, count, seconds, talking=True))
@@ -171,16 +106,14 @@ async def run(seconds: float, minutes: float) -> None:
         print_table("WebRTC sessions on one core", heads, rows)
         if minutes:
             await long_call(url, minutes)
-        process.terminate()
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument("--seconds", type=float, default=15.0)
     arguments.add_argument("--minutes", type=float, default=0.0)
     options = arguments.parse_args()
-    uvloop.run(serve_gateway() if options.serve else run(options.seconds, options.minutes))
+    uvloop.run(run(options.seconds, options.minutes))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from voice_runtime.audio.pcm import Samples, to_samples
 
 RATE_HZ = 16_000
 QUIET_S = 0.4  # no pause between words is as long
+PAUSE_S = 0.2
 FRAME_S = 0.02
 LOUD = 0.01  # of full scale, root mean square of a frame
 
@@ -98,14 +99,14 @@ def onsets(leg: Leg) -> list[float]:
     return found
 
 
-def silence_after_s(agent: Leg, onset_s: float) -> float | None:
-    """How long after it the agent falls silent for QUIET_S; None when it was silent then."""
+def silence_after_s(agent: Leg, onset_s: float, quiet_s: float = PAUSE_S) -> float | None:
+    """How long after it the agent falls silent for so long; None when it was silent then."""
     loud = agent.loud()
     if not any(onset_s - QUIET_S / 2 < at_s <= onset_s for at_s in loud):
         return None
     last_s = onset_s
     for at_s in (at_s for at_s in loud if at_s > onset_s):
-        if at_s - last_s > QUIET_S:
+        if at_s - last_s > quiet_s:
             break
         last_s = at_s
     return last_s + FRAME_S - onset_s
