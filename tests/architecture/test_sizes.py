@@ -17,6 +17,7 @@ WAIVERS = {
     "Agent": "one method for each thing that is asked of a reply: to be made, drafted, played, held, cut",
     "Hearing": "one method for each thing that is asked of what was heard; what it means is in voice_activity and echo",
     "Playout": "one short method for each question about one reply's samples: to send, heard, shown, held, left",
+    "PhoneLine": "one short method for each thing that a session may want of a line, and the steps that these share",
     "Pipeline": "one method for each message between gateway and worker, on one table of requests",
     "Inbox": "what other threads and the scheduler may ask, and one-line checks that these share",
     "ModelRunner": "its hooks, empty here, are what models fill",
