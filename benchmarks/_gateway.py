@@ -26,7 +26,7 @@ from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline import pools
 from voice_runtime.pipeline.config import LimitSettings, PipelineConfig, TelephonySettings, TwilioSettings, load
 from voice_runtime.pipeline.runtime import Listener, Marks, Pipeline
-from voice_runtime.schedulers.messages import Finished
+from voice_runtime.schedulers.messages import Chunk, Finished
 from voice_runtime.stages.payloads import Payload, SpokenClause, Transcript, TurnEnd
 
 ANSWER_S = 3.0
@@ -62,9 +62,16 @@ class Parrot:
         return f"{next(self._numbers):016x}"
 
     def submit(self, entry: str, request_id: str, payload: Payload, listener: Listener) -> Marks:
-        result: Finished[Payload] = Finished(request_id, self._answers[entry])
-        asyncio.get_running_loop().call_soon(listener, result)
+        asyncio.get_running_loop().call_soon(self._answer, entry, request_id, listener)
         return Marks()
+
+    def _answer(self, entry: str, request_id: str, listener: Listener) -> None:
+        answer = self._answers[entry]
+        if isinstance(answer, SpokenClause):  # a reply's sound comes in pieces
+            listener(Chunk(request_id, answer))
+            listener(Finished(request_id, None))
+        else:
+            listener(Finished(request_id, answer))
 
     def abort(self, request_id: str) -> None:
         """Everything has ended already."""
