@@ -48,6 +48,10 @@ bench: $(DEV_READY)
 	$(BIN)/python -m benchmarks.turn_latency
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.schedulers
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.voice
+	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.network
+	$(BIN)/python -m benchmarks.webrtc
+	$(BIN)/python -m benchmarks.telephony
 
 # Makes the weights in voice_runtime/weights/voice again, from text to figures. Hours; each step goes on where it stopped.
 voice: $(DEV_READY) requirements/training.txt

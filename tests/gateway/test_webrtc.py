@@ -366,6 +366,26 @@ async def test_new_ice_credentials_ask_for_a_new_offer(opened: Door, caller: Rtc
     await caller.wait_for("reply_started")  # the connection goes on
 
 
+async def test_a_channel_that_opens_late_begins_with_ready_too(opened: Door) -> None:
+    async with rtc_call(opened.url, has_channel=False) as caller:
+        await caller.wait_until(lambda: caller.heard)
+        opened.session.play(ReplyStarted("r1"), *frames(0.1))
+        await caller.wait_until(lambda: any(loud(caller)))  # it is served without one
+        caller.open_channel()
+        await caller.wait_for("ready")
+        opened.session.play(ReplyStarted("r2"))
+        await caller.wait_for("reply_started", reply="r2")
+
+
+async def test_a_client_may_trickle_so_many_candidates_and_no_more(opened: Door, caller: RtcCaller) -> None:
+    headers = {"content-type": "application/trickle-ice-sdpfrag"}
+    lines = "".join(f"a=candidate:{port} 1 udp 1 127.0.0.1 {port} typ host\r\n" for port in range(9_000, 9_040))
+    async with httpx.AsyncClient(base_url=opened.url) as http:
+        answers = [await http.patch(caller.location, content=lines, headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [204, 400]
+    assert answers[1].json()["code"] == "bad_candidates"
+
+
 async def test_a_dead_stun_server_does_not_delay_a_connection() -> None:
     with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as dead:
         dead.bind(("127.0.0.1", 0))

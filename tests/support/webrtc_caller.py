@@ -60,6 +60,10 @@ class RtcCaller:
             self.microphone.append("caller", to_pcm(samples[at : at + FRAME]))
         self.spoken_until_s = time.monotonic() + samples.size / MICROPHONE_HZ
 
+    def open_channel(self) -> None:
+        self.channel = self.connection.createDataChannel("events")
+        self.channel.on("message", self.take_message)
+
     def send(self, **event: object) -> None:
         self.channel.send(json.dumps(event))
 
@@ -97,20 +101,20 @@ class RtcCaller:
         self._news.set()
 
 
-async def connected(url: str, query: str = "") -> RtcCaller:
+async def connected(url: str, query: str = "", *, has_channel: bool = True) -> RtcCaller:
     """A caller whose offer was answered.
 
-    url: http://host:port.
+    url: http://host:port. has_channel: False offers a data channel's stream only, see `open_channel`.
 
     Raises:
         ConnectionError: the offer was refused; the message is the server's answer.
     """
-    connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    connection = RTCPeerConnection(RTCConfiguration(iceServers=[], alwaysNegotiateDataChannels=not has_channel))
     microphone = Outgoing(MICROPHONE_HZ)
     caller = RtcCaller(connection, microphone)
     connection.addTrack(AgentTrack(microphone))
-    caller.channel = connection.createDataChannel("events")
-    caller.channel.on("message", caller.take_message)
+    if has_channel:
+        caller.open_channel()
 
     def hear(track: MediaStreamTrack) -> None:
         upstream.tap(connection.getReceivers()[0], caller.take_packet)
@@ -129,9 +133,9 @@ async def connected(url: str, query: str = "") -> RtcCaller:
 
 
 @contextlib.asynccontextmanager
-async def rtc_call(url: str, query: str = "") -> AsyncIterator[RtcCaller]:
+async def rtc_call(url: str, query: str = "", *, has_channel: bool = True) -> AsyncIterator[RtcCaller]:
     """Call a server; hangs up at the end, as a closed tab does."""
-    caller = await connected(url, query)
+    caller = await connected(url, query, has_channel=has_channel)
     try:
         yield caller
     finally:

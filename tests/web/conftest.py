@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-import aioice.ice
 import numpy as np
 import pytest
 import pytest_asyncio
@@ -12,6 +11,7 @@ from tests.support.speech import write_wav
 from tests.web.chromium import FLAGS, chromium
 from tests.web.scripted import Scripted, WebRtc, scripted
 from voice_runtime.audio.pcm import Samples
+from voice_runtime.gateway.transports import upstream
 
 MICROPHONE_HZ = 48_000
 
@@ -41,10 +41,9 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bro
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def only_server() -> AsyncIterator[Scripted]:
-    with pytest.MonkeyPatch.context() as patch:  # aioice leaves loopback out
-        patch.setattr(aioice.ice, "get_host_addresses", lambda use_ipv4, use_ipv6: ["127.0.0.1"])
-        async with scripted() as made:
-            yield made
+    upstream.listen_on("127.0.0.1")  # aioice leaves loopback out
+    async with scripted() as made:
+        yield made
 
 
 @pytest.fixture

@@ -59,9 +59,11 @@ class Line:
         came: asyncio.Queue[tuple[float, Wire | None]] = asyncio.Queue()
 
         async def receive() -> None:
-            async for message in self.link.messages():
-                came.put_nowait((self.clock(), message))
-            came.put_nowait((self.clock(), None))
+            try:
+                async for message in self.link.messages():
+                    came.put_nowait((self.clock(), message))
+            finally:
+                came.put_nowait((self.clock(), None))
 
         receiving = asyncio.create_task(receive())
         try:

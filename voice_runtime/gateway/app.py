@@ -57,7 +57,9 @@ class Gateway:
         self._sessions = Sessions(config, pipeline, vad, self._metrics)
         self._whip = Whip(config, self._sessions, access.host, self._metrics.late_frames.inc)
         carriers = carriers or CarrierAccess(TelephonySettings(), access.host)
-        self.phone = Phone(config, self._sessions, carriers, self._refused)
+        twilio_voice = TwilioVoice(carriers)
+        transfers = {"twilio": twilio_voice.transfer}
+        self.phone = Phone(config, self._sessions, carriers, self._refused, transfers)
         routes = [
             Route("/health", self._health),
             Route("/debug/resources", self._resources),
@@ -65,7 +67,7 @@ class Gateway:
             Route(TOKENS, self._mint, methods=["POST"]),
             WebSocketRoute("/v1/pcm", self._pcm),
             *self._whip.routes,
-            *TwilioVoice(carriers).routes,
+            *twilio_voice.routes,
             *self.phone.routes,
             Mount("/", StaticFiles(directory=web, html=True)),
         ]

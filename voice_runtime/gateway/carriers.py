@@ -84,9 +84,11 @@ class CarrierAccess:
         if socket is not None and self._uuid is None and not is_private:
             raise ConfigError(f"telephony.audiosocket lets everybody call at host {host}, expected uuid_env")
 
-    def check_uuid(self, call_id: str) -> None:
-        """Whether a call of AudioSocket may begin. Raises PeerError: bad_token."""
+    def check_uuid(self, call_id: str, client: str) -> None:
+        """Whether a call of AudioSocket may begin. Raises PeerError: bad_token, too_many_attempts."""
+        self._wrong.check(client)
         if self._uuid is not None and not hmac.compare_digest(encoded(call_id.lower()), encoded(self._uuid.lower())):
+            self._wrong.add(client)
             raise PeerError("bad_token", "the call's UUID is wrong, expected the one that the server was set up with")
 
     def check_handshake(
@@ -113,6 +115,10 @@ class CarrierAccess:
         """
         proofs = self._of(carrier)
         self._check(carrier, proofs.webhook, Signed(self._public_url + target, headers, body), "", client)
+
+    def url(self, path: str) -> str:
+        """What carriers call a path of ours by."""
+        return self._public_url + path
 
     def stream_url(self, carrier: str) -> str:
         """Where the carrier is to open its WebSocket."""

@@ -24,7 +24,9 @@ class IceServers:
         self._check: asyncio.Task[None] | None = None
 
     def live(self) -> list[RTCIceServer]:
-        """Those that answered when last asked; a first connection goes without."""
+        """Those that answered a moment ago; the first connection after a while goes without."""
+        if time.monotonic() - self._checked_s > 2 * CHECKED_S:
+            self._live = []
         if self._servers and self._check is None and time.monotonic() - self._checked_s > CHECKED_S:
             self._check = asyncio.create_task(self._ask_all(), name="ask ice servers")
         return self._live

@@ -25,7 +25,7 @@ class Admitted:
     """A session that a door may serve.
 
     resume: the token with which another can go on with it later. is_told: the client has got that token; a door that
-        sets it to False until then leaves the one that the client came with good.
+        sets it to False until then leaves the one that the client came with good. is_kept: it can be gone on with.
     """
 
     id: str
@@ -33,6 +33,7 @@ class Admitted:
     resume: str
     is_recorded: bool
     is_told: bool = True
+    is_kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Sessions:
         one = self._open.pop(token)
         memory = one.admitted.session.memory
         untouched = msgspec.structs.replace(self._config.session, lead_ms=memory.settings.lead_ms)
-        if memory.messages or memory.settings != untouched:
+        if one.admitted.is_kept and (memory.messages or memory.settings != untouched):
             self._parked.put(token if one.admitted.is_told else one.came_with or token, memory)
             asyncio.get_running_loop().call_later(self._config.session.resume_s, self._parked.drop_expired)
         self._metrics.sessions.set(len(self._open))

@@ -260,9 +260,13 @@ async def test_an_order_hangs_up_in_mid_sentence_and_the_call_is_known_no_more()
             (known,) = (await there.doors.ask("GET", "/v1/calls")).json()["calls"]
             assert known["carrier"] == protocol.removesuffix("-json")
             path, kind = f"/v1/calls/{known['id']}", {"content_type": "application/json"}
-            refused = await there.doors.ask("POST", path, b'{"transfer":"+15550100"}', **kind)
-            assert refused.json()["code"] == "no_such_ability"
-            assert (await there.doors.ask("POST", path, b'{"hangup":true}', **kind)).status == 204
+            for order, code in ((b'{"transfer":"x y"}', "bad_order"), (b"{}", "bad_order")):
+                assert (await there.doors.ask("POST", path, order, **kind)).json()["code"] == code
+            if protocol != "twilio":
+                refused = await there.doors.ask("POST", path, b'{"transfer":"+15550100"}', **kind)
+                assert refused.json()["code"] == "no_such_ability"
+            order = b'{"transfer":"+15550100"}' if protocol == "twilio" else b'{"hangup":true}'
+            assert (await there.doors.ask("POST", path, order, **kind)).status == 204
             await call.wait_ended()
             assert call.ended_by == "agent"
             assert (await there.doors.ask("POST", path, b'{"hangup":true}', **kind)).status == 404

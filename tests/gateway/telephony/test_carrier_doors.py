@@ -10,6 +10,7 @@ from typing import cast
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
@@ -25,7 +26,7 @@ from voice_runtime.gateway.app import Gateway
 from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.guard import Guard
 from voice_runtime.gateway.server import Server, listen
-from voice_runtime.gateway.twilio_voice import twiml
+from voice_runtime.gateway.twilio_voice import TwilioVoice, next_twiml, twiml
 from voice_runtime.pipeline.config import TelephonySettings
 
 CALL = {"CallSid": "CA1", "From": "+15550100", "To": "+15550199", "CallerName": 'A & "B" <c>'}
@@ -174,6 +175,22 @@ async def test_without_telephony_in_the_pipeline_file_nobody_may_call() -> None:
         assert refused.value.response.status_code == 404
 
 
+async def test_a_call_that_was_given_away_goes_to_its_target_once_and_any_other_is_hung_up() -> None:
+    path = "/telephony/twilio/after"
+    voice = TwilioVoice(access())
+    voice.transfer("CA1", "+15550177")
+    app = Guard(Starlette(routes=voice.routes), Access("127.0.0.1"), 30, lambda error: None, never, access())
+    said = []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        for sid in ("CA1", "CA1", "CA2"):
+            form = {**CALL, "CallSid": sid}
+            answer = await http.post(path, data=form, headers={"X-Twilio-Signature": signature(form, URL + path)})
+            said.append(answer.text.partition("?>")[2])
+    hung_up = "<Response><Hangup /></Response>"
+    assert said == ["<Response><Dial>+15550177</Dial></Response>", hung_up, hung_up]
+    assert next_twiml("sip:a@example.org").endswith("<Response><Dial><Sip>sip:a@example.org</Sip></Dial></Response>")
+
+
 NASTY = [
     '"><Dial>+15550123</Dial>',
     "'&amp;<!--]]>",
@@ -185,7 +202,7 @@ NASTY = [
 
 @pytest.mark.parametrize("value", NASTY)
 def test_twiml_says_no_more_than_it_is_told_whatever_is_written_into_it(value: str) -> None:
-    response = ElementTree.fromstring(twiml("wss://h/" + value, {"from": value, "to": ""}).encode())
+    response = ElementTree.fromstring(twiml("wss://h/" + value, {"from": value, "to": ""}, value).encode())
     assert [element.tag for element in response.iter()] == ["Response", "Connect", "Stream", "Parameter"]
     writable = value.replace("\x00", "").replace("\x1b", "").replace("\ufffe", "")
     assert response.find("Connect/Stream[@url]") is not None

@@ -202,6 +202,13 @@ def test_no_sound_can_be_sent_before_a_call_has_started(name: str) -> None:
         CODECS[name]().send(base.Play(b"\0" * 640))
 
 
+@pytest.mark.parametrize("first", [b"POST / HTTP/1.1" + bytes(30_000), b"\x42\x00\x00"])
+def test_what_audiosocket_does_not_know_begins_no_call_of_it(first: bytes) -> None:
+    codec = AudioSocketCodec()
+    with pytest.raises(PeerError, match="expected 0x1, its UUID"):
+        codec.receive(first + b"\x01\x00\x10" + bytes(16))
+
+
 def test_a_rate_that_audiosocket_is_not_served_at_is_our_own_mistake() -> None:
     with pytest.raises(ValueError, match="rate_hz is 44100, expected one of 8000, 16000, 24000, 48000"):
         AudioSocketCodec(44_100)

@@ -68,8 +68,6 @@ COMMANDS: dict[str, base.Command] = {
     "clear": base.Clear(),
     "marks": base.Mark("m"),
     "pause": base.Pause(),
-    "hangup": base.HangUp(),
-    "transfer": base.Transfer("+15550100"),
 }
 
 
@@ -81,7 +79,13 @@ def test_a_command_has_messages_where_the_carrier_is_able_and_none_elsewhere(nam
 
 
 def test_every_command_but_sound_is_an_ability() -> None:
-    assert {type(command) for command in COMMANDS.values()} | {base.Play, base.Continue} == set(get_args(base.Command))
+    always = {base.Play, base.Continue, base.HangUp}
+    assert {type(command) for command in COMMANDS.values()} | always == set(get_args(base.Command))
+
+
+def test_only_asterisk_is_told_in_words_to_hang_up() -> None:
+    told = {name for name in EVERY_CODEC if begun(name).send(base.HangUp())}
+    assert told == {"asterisk", "audiosocket"}
 
 
 @pytest.mark.parametrize(("rate_hz", "kind"), [(8_000, 0x10), (16_000, 0x12), (24_000, 0x13), (48_000, 0x16)])

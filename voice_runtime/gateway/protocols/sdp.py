@@ -38,6 +38,7 @@ def checked_offer(offer: str) -> str:
     Raises:
         PeerError: bad_offer; it does not offer one audio stream in Opus, and perhaps a data channel.
     """
+    offer = _lines(offer)
     kinds = _KINDS.findall(offer)
     if kinds.count("audio") != 1 or kinds.count("application") > 1 or set(kinds) - {"audio", "application"}:
         found = ", ".join(kinds[:5]) or "none"
@@ -47,6 +48,11 @@ def checked_offer(offer: str) -> str:
     if len(_CANDIDATE.findall(offer)) > MOST_CANDIDATES:
         raise PeerError("bad_offer", f"more than {MOST_CANDIDATES} candidates, expected fewer")
     return _HIDDEN.sub("", offer)
+
+
+def _lines(text: str) -> str:
+    """One line a line: aiortc takes whatever str.splitlines does for a border, and so must our checks."""
+    return "\r\n".join([*text.splitlines(), ""])
 
 
 def tuned_answer(answer: str) -> str:
@@ -65,6 +71,7 @@ def fragment(text: str) -> Fragment:
     Raises:
         PeerError: bad_candidates.
     """
+    text = _lines(text)
     found = _CANDIDATE.findall(_HIDDEN.sub("", text))
     if len(found) > MOST_CANDIDATES:
         raise PeerError("bad_candidates", f"{len(found)} candidates, expected at most {MOST_CANDIDATES}")

@@ -174,6 +174,7 @@ class PhoneLine:
         self._last_s = None
         self._marks.clear()
         self._blocked.clear()
+        self._is_open = True  # what was full is empty; no carrier tells so
         return [Clear()] if self.abilities.clear else []
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 
@@ -33,6 +34,10 @@ CHANNEL_S = 3.0  # a peer that is connected and opens no channel so long is serv
 LOST_S = 10.0  # neither a packet nor a message: browsers send both all the time
 CLOSE_S = 3.0
 MOST_UNSENT_BYTES = 1 << 20  # of events
+MOST_MESSAGES = 1_000  # that wait to be looked at
+MOST_MESSAGE = 65_536  # characters or bytes
+
+logger = logging.getLogger(__name__)
 
 
 class AgentTrack(MediaStreamTrack):
@@ -79,7 +84,7 @@ class Connection:
         self.incoming = Incoming(input_hz)
         self.outgoing = Outgoing(output_hz)
         self.track = AgentTrack(self.outgoing, on_late)
-        self.messages: asyncio.Queue[str | bytes] = asyncio.Queue()
+        self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         # The default of aiortc is a public STUN server.
         self._rtc = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
         self._sender = self._rtc.addTrack(self.track)
@@ -89,6 +94,8 @@ class Connection:
         self._changed = asyncio.Event()  # the connection's state
         self._heard_s = time.monotonic()  # when the peer was last heard of
         self._ufrag: str | None = None
+        self._candidates = 0
+        self._first: tuple[str, Callable[[], None]] | None = None  # what the channel begins with, and who waits for it
 
     async def answer(self, offer: str) -> str:
         """Take the offer; the answer, with all candidates of ours.
@@ -122,6 +129,9 @@ class Connection:
             PeerError: bad_candidates, ice_restart.
         """
         fragment = sdp.fragment(text)
+        self._candidates += len(fragment.candidates)
+        if self._candidates > sdp.MOST_CANDIDATES:  # each is compared with all the others, and checked over the network
+            raise PeerError("bad_candidates", f"{self._candidates} in all, expected at most {sdp.MOST_CANDIDATES}")
         if fragment.ufrag not in (None, self._ufrag):
             raise PeerError("ice_restart", "the credentials are new, expected a new offer with the resume token")
         try:
@@ -156,20 +166,26 @@ class Connection:
                 async with asyncio.timeout(LOST_S - silent_s):
                     await self._next_state()
 
-    async def ready(self) -> None:
-        """Wait until it stands, and for its data channel, but not for ever for that."""
+    async def ready(self, first: str, on_told: Callable[[], None]) -> None:
+        """Wait until it stands, and for its data channel, but not for ever for that.
+
+        first: what the channel begins with, whenever it opens. on_told: called then.
+        """
+        self._first = (first, on_told)
         await self._connected.wait()
+        if self._channel is not None:
+            self._begin(self._channel)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CHANNEL_S):
                 await self._channel_open.wait()
 
-    @property
-    def is_ready(self) -> bool:
-        """It stands, or has stood, with a data channel."""
-        return self._channel_open.is_set()
-
     async def next_message(self) -> str | bytes:
-        message = await self.messages.get()
+        """Raises PeerError: too_many_events, too much has come at once to be looked at."""
+        message = await self._messages.get()
+        if message is None:
+            raise PeerError(
+                "too_many_events", f"{MOST_MESSAGES} messages or one of {MOST_MESSAGE} came, expected fewer"
+            )
         self._heard_s = time.monotonic()
         return message
 
@@ -195,9 +211,11 @@ class Connection:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._all_sent()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(CLOSE_S):
                 await self._rtc.close()
+        except TimeoutError:
+            logger.warning("a connection did not close within %g s: its sockets may stay open", CLOSE_S)
 
     async def _all_sent(self) -> None:
         sent = asyncio.Event()
@@ -226,5 +244,21 @@ class Connection:
             channel.close()
             return
         self._channel = channel
-        channel.on("message", self.messages.put_nowait)
+        channel.on("message", self._take_message)
         self._channel_open.set()
+        if self._connected.is_set():
+            self._begin(channel)
+
+    def _take_message(self, message: str | bytes) -> None:
+        """None stands for one too many: what comes after it is not kept."""
+        if self._messages.qsize() < MOST_MESSAGES:
+            is_long = len(message) > MOST_MESSAGE
+            self._messages.put_nowait(None if is_long else message)
+        elif self._messages.qsize() == MOST_MESSAGES:
+            self._messages.put_nowait(None)
+
+    def _begin(self, channel: RTCDataChannel) -> None:
+        if self._first is not None:
+            (text, on_told), self._first = self._first, None
+            channel.send(text)
+            on_told()

@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 SHORT_LEAD_MS = 60
 DIGITS_S = 2.0  # after the last key
 MOST_DIGITS = 32
+MOST_COMMANDS = 5_000  # that wait for the carrier
 PLAY_OUT_S = 2.0  # longest wait for the mark after a goodbye
 DISTANCE_S = 0.3  # the same where there are no marks: what may be on its way to the carrier
 SLICE_S = 0.25  # as for /v1/pcm: some carriers send that much at once
@@ -117,16 +118,11 @@ class PhoneCall:
         self._commands: asyncio.Queue[base.Command] = asyncio.Queue()
         self._stirred = asyncio.Event()  # what is waited for by the clock may have changed
         self._is_paused = False
+        self._paused_ms = 0.0  # of the reply, heard when it was paused
 
-    def command(self, command: base.HangUp | base.Transfer) -> None:
-        """End the call or give it away, at the agent's wish: at once.
-
-        Raises:
-            PeerError: no_such_ability; the carrier cannot do it through this connection.
-        """
-        if isinstance(command, base.Transfer) and not self.codec.abilities.transfer:
-            raise PeerError("no_such_ability", f"{self.codec.name} takes no transfer here, expected hangup")
-        self._commands.put_nowait(command)
+    def hang_up(self) -> None:
+        """End the call, at the agent's wish: at once."""
+        self._commands.put_nowait(base.HangUp())
 
     async def serve(self, limits: Limits, events: Iterable[base.CarrierEvent]) -> str:
         """Carry the call until one side ends it; why it ended. events: those that came with its start."""
@@ -218,20 +214,23 @@ class PhoneCall:
             case ReplyText():
                 self._give(self._line.word())
             case Pause():
-                self._is_paused = True
+                self._is_paused, self._paused_ms = True, self._session.heard_ms
                 self._give(self._line.pause())
             case Resume():
                 self._is_paused = False
-                self._give(self._line.resume(self._session.heard_ms, time.monotonic()))
-            case ReplyDone(status="completed"):
+                self._give(self._line.resume(self._paused_ms, time.monotonic()))
+            case ReplyDone():
                 self._give(self._line.quiet())
             case Flush():
                 self._give(self._line.flush(was_paused=self._is_paused))
                 self._is_paused = False
 
     def _give(self, commands: list[base.Command]) -> None:
+        """Raises PeerError: slow_client."""
         for command in commands:
             self._commands.put_nowait(command)
+        if self._commands.qsize() > MOST_COMMANDS:
+            raise PeerError("slow_client", f"{self._commands.qsize()} messages wait, expected {MOST_COMMANDS} at most")
 
     async def _send(self, send_s: float) -> None:
         while True:

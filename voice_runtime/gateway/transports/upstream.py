@@ -6,6 +6,7 @@ is first needed, by its name.
 
 import ipaddress
 import logging
+import socket
 from collections.abc import Callable
 
 import aioice.ice
@@ -28,7 +29,7 @@ def listen_on(host: str) -> None:
     aioice binds to each address of the machine and has no setting for it: a server for loopback would be open to all.
     """
     _expect(aioice.ice, HOST_ADDRESSES)
-    address = "127.0.0.1" if host == "localhost" else host
+    address = "127.0.0.1" if host == "localhost" else socket.gethostbyname(host) if _is_name(host) else host
 
     def addresses(use_ipv4: bool, use_ipv6: bool) -> list[str]:
         if ipaddress.ip_address(address).is_unspecified:
@@ -36,6 +37,14 @@ def listen_on(host: str) -> None:
         return [address]
 
     setattr(aioice.ice, HOST_ADDRESSES, addresses)
+
+
+def _is_name(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
 
 
 def tap(receiver: RTCRtpReceiver, take: Callable[[RtpPacket], None]) -> None:

@@ -100,9 +100,7 @@ class Peer:
         self._report_played(self.connection.ticks_at(event.timestamp) - event.delay_ms * FRAME_TICKS / 20)
 
     async def _write(self) -> None:
-        await self.connection.ready()
-        self.connection.send(self._ready)
-        self._admitted.is_told = self.connection.is_ready
+        await self.connection.ready(self._ready, self._told)
         reply = ""
         async for output in outputs(self._session):
             if isinstance(output, AgentAudio):
@@ -115,6 +113,9 @@ class Peer:
                 self._tell(output)
             if isinstance(output, Closing):
                 raise HungUp("goodbye")
+
+    def _told(self) -> None:
+        self._admitted.is_told = True
 
     def _steer(self, event: SessionEvent) -> None:
         outgoing = self.connection.outgoing

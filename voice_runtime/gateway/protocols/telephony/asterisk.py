@@ -51,7 +51,7 @@ class AsteriskCodec:
     """One call."""
 
     name: ClassVar[str] = "asterisk"
-    abilities: ClassVar[base.Abilities] = base.Abilities(pause=True, hangup=True)
+    abilities: ClassVar[base.Abilities] = base.Abilities(pause=True)
 
     def __init__(self) -> None:
         self._call = wire.Call()

@@ -29,7 +29,7 @@ class AudioSocketCodec:
     """
 
     name: ClassVar[str] = "audiosocket"
-    abilities: ClassVar[base.Abilities] = base.Abilities(clear=False, marks=False, hangup=True)
+    abilities: ClassVar[base.Abilities] = base.Abilities(clear=False, marks=False)
 
     def __init__(self, rate_hz: int = 8_000) -> None:
         """rate_hz: as the channel's slin format. Raises ValueError on a rate that is not served."""
@@ -41,6 +41,7 @@ class AudioSocketCodec:
         self._call = wire.Call()
         self._partial = bytearray()
         self._refused = ""
+        self._has_begun = False
 
     @staticmethod
     def begins(message: base.Wire) -> bool:
@@ -77,6 +78,15 @@ class AudioSocketCodec:
             del self._partial[:at]
 
     def _frame(self, kind: int, payload: bytes) -> Iterable[base.CarrierEvent]:
+        if not self._has_begun and kind not in (
+            UUID,
+            DTMF,
+            HANGUP,
+            ERROR,
+            *SOUNDS,
+        ):  # a web page, say, that tries ports
+            raise wire.refusal(f"before the call is a message of type {kind:#x}", f"{UUID:#x}, its UUID")
+        self._has_begun |= kind == UUID
         if kind in SOUNDS:
             yield from self._sound(kind, payload)
         elif kind == UUID:

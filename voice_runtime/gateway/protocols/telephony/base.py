@@ -26,14 +26,11 @@ class Abilities:
     """What a carrier can do with sound that it was sent.
 
     clear: drop what it has not played. marks: tell when it has come to a place. pause: stop, and go on from there.
-    hangup: end the call at our command; without it we close the connection. transfer: give the call to somebody else.
     """
 
     clear: bool = True
     marks: bool = True
     pause: bool = False
-    hangup: bool = False
-    transfer: bool = False
 
 
 # From the carrier
@@ -129,17 +126,10 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """End the call."""
+    """End the call; where a carrier has no message for it, the connection's end does it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """Give the call to somebody else. target: as the carrier names it, a number or an address."""
-
-    target: str
-
-
-Command = Play | Mark | Clear | Pause | Continue | HangUp | Transfer
+Command = Play | Mark | Clear | Pause | Continue | HangUp
 
 
 class CarrierCodec(Protocol):
