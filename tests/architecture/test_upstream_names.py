@@ -56,7 +56,7 @@ def constants(tree: ast.Module) -> dict[str, str]:
 
 
 def test_the_modules_that_use_the_libraries_are_found() -> None:
-    assert {path.name for path, _ in users()} == {"ice.py", "incoming.py", "upstream.py", "webrtc.py"}
+    assert {path.name for path, _ in users()} == {"ice.py", "incoming.py", "upstream.py", "rtc.py"}
 
 
 def test_no_module_touches_a_private_attribute_of_another_object() -> None:

@@ -210,18 +210,12 @@ class Connection:
         """Have what was sent go out, if anybody is there to take it, and let go of every socket and thread."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await self._all_sent()
+                await _all_sent(self._channel)
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._rtc.close()
         except TimeoutError:
             logger.warning("a connection did not close within %g s: its sockets may stay open", CLOSE_S)
-
-    async def _all_sent(self) -> None:
-        sent = asyncio.Event()
-        if self._channel is not None and self._channel.readyState == "open" and self._channel.bufferedAmount > 0:
-            self._channel.on("bufferedamountlow", sent.set)
-            await sent.wait()
 
     async def _next_state(self) -> None:
         self._changed.clear()
@@ -262,3 +256,10 @@ class Connection:
             (text, on_told), self._first = self._first, None
             channel.send(text)
             on_told()
+
+
+async def _all_sent(channel: RTCDataChannel | None) -> None:
+    sent = asyncio.Event()
+    if channel is not None and channel.readyState == "open" and channel.bufferedAmount > 0:
+        channel.on("bufferedamountlow", sent.set)
+        await sent.wait()
