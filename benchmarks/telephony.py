@@ -88,10 +88,11 @@ async def server() -> AsyncIterator[str]:
             yield url
 
 
-def audiosocket_port(process: psutil.Process) -> int:
+def audiosocket_port(process: psutil.Process, url: str) -> int:
     """The server's listening TCP port that is not HTTP's."""
-    ports = [one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
-    return int(max(ports))
+    ports = {one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+    (port,) = ports - {int(url.rpartition(":")[2])}
+    return int(port)
 
 
 async def conversation(url: str, protocol: str) -> Outcome:
@@ -104,8 +105,8 @@ async def conversation(url: str, protocol: str) -> Outcome:
         await call.say(interruption, RATE_HZ)
         await call.wait_silent(QUIET_S, ANSWER_S)
         silent_s = last_sound_s(call, onset_s, PAUSE_S)
-        outcome.silent_ms = 1_000 * (silent_s - onset_s)
-        outcome.again = last_sound_s(call, onset_s, QUIET_S) > silent_s
+        outcome.silent_ms = float(1_000 * (silent_s - onset_s))
+        outcome.again = bool(last_sound_s(call, onset_s, QUIET_S) > silent_s)
         await call.wait_speaking(ANSWER_S)  # what it says to the interruption itself
         await call.wait_silent(QUIET_S, ANSWER_S)
         outcome.answer = await asked(call, QUESTION)
@@ -230,7 +231,7 @@ async def run(protocols: Sequence[str], counts: Sequence[int]) -> None:
         for protocol in protocols:
             where = f"{url}/telephony/{protocol.removesuffix('-json')}"
             if protocol == "audiosocket":
-                where = f"tcp://127.0.0.1:{audiosocket_port(process)}"
+                where = f"tcp://127.0.0.1:{audiosocket_port(process, url)}"
             began_s = time.monotonic()
             outcome = await conversation(where, protocol)
             rows.append(outcome.row())

@@ -28,7 +28,7 @@ export class Microphone {
       deviceId: this.device ? { ideal: this.device } : undefined, // one that is gone gives way to another
       channelCount: 1,
       echoCancellation: this.echo.checked,
-      noiseSuppression: false,
+      noiseSuppression: false, // it swallows the soft beginnings of words, and with them interruptions
     };
     const stream = await navigator.mediaDevices.getUserMedia({ audio });
     this.list(); // names are told only once a microphone was allowed
