@@ -103,8 +103,8 @@ class TcpLink:
 
     async def close(self) -> None:
         self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+        with contextlib.suppress(OSError):  # shielded: who is cancelled here would cancel it for everybody
+            await asyncio.shield(self._writer.wait_closed())
 
     def drop(self) -> None:
         self._writer.transport.abort()
