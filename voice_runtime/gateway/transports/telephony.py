@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from voice_runtime.audio import g711
+from voice_runtime.audio.conceal import Concealer
 from voice_runtime.audio.pcm import PcmReader, Samples
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols.telephony import base
@@ -77,12 +78,15 @@ class CarrierAudio:
     def __init__(self, audio: base.AudioFormat) -> None:
         self._encoding = audio.encoding
         self._reader = PcmReader()
+        self._concealer = Concealer(audio.rate_hz)
 
-    def samples(self, data: bytes) -> Samples:
+    def samples(self, event: base.Audio | base.Lost) -> Samples:
         """float32, shape (T,), at the call's rate."""
+        if isinstance(event, base.Lost):
+            return self._concealer.fill(event.ms)
         if self._encoding == "l16":
-            return self._reader.push(data)
-        return g711.decode(data, self._encoding)
+            return self._concealer.push(self._reader.push(event.data))
+        return self._concealer.push(g711.decode(event.data, self._encoding))
 
 
 def encoder(audio: base.AudioFormat) -> Callable[[bytes], bytes]:
@@ -148,8 +152,8 @@ class PhoneCall:
         others = Allowance("too_many_events", time.monotonic())
         while True:
             for event in events:
-                if isinstance(event, base.Audio):
-                    await self._hear(self._caller.samples(event.data), sound)
+                if isinstance(event, base.Audio | base.Lost):
+                    await self._hear(self._caller.samples(event), sound)
                 else:
                     others.take(EVENT_S, time.monotonic())
                     self._take(event)

@@ -57,6 +57,13 @@ class Audio:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """So much of the caller's sound never came, before the Audio that follows."""
+
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class MarkReached:
     """The carrier has played everything before the mark; after a Clear it may mean that it was dropped."""
 
@@ -89,7 +96,7 @@ class Stopped:
     reason: str = ""
 
 
-CarrierEvent = Started | Audio | MarkReached | Cleared | Digit | Flow | Stopped
+CarrierEvent = Started | Audio | Lost | MarkReached | Cleared | Digit | Flow | Stopped
 
 
 # To the carrier

@@ -17,6 +17,7 @@ from voice_runtime.gateway.protocols.telephony.wire import Loose
 RESTART_CHUNKS = 100  # so far behind, a number is not late: it begins a new count
 WINDOW_CHUNKS = 4  # that wait for a missing one before it is given up: 80 ms of sound as Telnyx cuts it
 LEAST_S, MOST_S = 0.02, 30
+MOST_LOST_MS = 2_000.0  # filled in at a time; a longer gap is no loss
 
 
 class _Start(msgspec.Struct):
@@ -46,6 +47,7 @@ class ChunkOrder:
         self._window = window
         self._waiting: dict[int, bytes] = {}
         self._next = 1
+        self.given_up = 0  # chunks before what `push` gave last
 
     def push(self, chunk: int, data: bytes) -> list[bytes]:
         """What is in order by now."""
@@ -54,7 +56,9 @@ class ChunkOrder:
         self._next = chunk if restarts else self._next
         if chunk >= self._next:
             self._waiting.setdefault(chunk, data)
+        self.given_up = 0
         if len(self._waiting) >= self._window:
+            self.given_up = min(self._waiting) - self._next
             self._next = min(self._waiting)
         return before + list(self._ready())
 
@@ -109,9 +113,13 @@ class TelnyxCodec:
                 yield stopped
 
     def _heard(self, data: bytes, chunk: int | None) -> Iterable[base.CarrierEvent]:
-        if self._call.is_on:
-            ordered = [data] if chunk is None else self._order.push(chunk, data)
-            yield from self._call.heard(b"".join(ordered))
+        if not self._call.is_on:
+            return
+        ordered = [data] if chunk is None else self._order.push(chunk, data)
+        if chunk is not None and self._order.given_up > 0:
+            chunk_ms = 1_000 * len(ordered[0]) / _bytes_per_s(self._call.begun().audio)
+            yield base.Lost(min(MOST_LOST_MS, self._order.given_up * chunk_ms))
+        yield from self._call.heard(b"".join(ordered))
 
     def send(self, command: base.Command) -> list[base.Wire]:
         match command:
