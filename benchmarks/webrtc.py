@@ -10,7 +10,6 @@ Late is a frame that leaves the gateway when the next one is already due.
 
 import argparse
 import asyncio
-import itertools
 import re
 import statistics
 import time
