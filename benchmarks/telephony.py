@@ -154,7 +154,7 @@ async def delay_s(url: str, turns: int) -> list[float]:
         for _ in range(turns):
             await call.say(question, RATE_HZ)
             ended_s = call.clock() - silence_at_end_s(question, RATE_HZ)
-            await call.wait_speaking(ANSWER_S)
+            await call.wait_heard(call.leg.earpiece.heard_s + 0.02, ANSWER_S)
             found.append(next(one.at_s for one in call.heard if one.at_s > ended_s) - ended_s)
             await call.wait_silent(QUIET_S, ANSWER_S)
     return found
@@ -237,7 +237,8 @@ async def run(protocols: Sequence[str], counts: Sequence[int]) -> None:
             rows.append(outcome.row())
             print(f"{protocol}: {time.monotonic() - began_s:.0f} s, {outcome}", flush=True)
         heads = ("protocol", "silent after ms", "second answer", "key answered", "goodbye", "ended by", "faults")
-        print_table("Whole calls, read again at the telephone", heads, rows)
+        if rows:
+            print_table("Whole calls, read again at the telephone", heads, rows)
         if counts:
             names = ("real calls at once", "answer after p50 ms", "p95 ms")
             print_table("Delay at the telephone, Twilio", names, await real_calls(f"{url}/telephony/twilio", counts))
