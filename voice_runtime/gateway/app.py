@@ -1,14 +1,13 @@
 """The gateway's doors: health, resources, metrics, tokens, /v1/pcm and the page. Nothing in here computes for long."""
 
 import asyncio
-import contextlib
 import logging
 from pathlib import Path
 
 import prometheus_client
 import psutil
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
@@ -18,6 +17,7 @@ from starlette.websockets import WebSocket
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway import tokens
 from voice_runtime.gateway.auth import TOKENS, Access
+from voice_runtime.gateway.bodies import read_bytes
 from voice_runtime.gateway.carriers import CarrierAccess
 from voice_runtime.gateway.guard import Guard, refusal
 from voice_runtime.gateway.metrics import Metrics
@@ -102,12 +102,8 @@ class Gateway:
         return PlainTextResponse(text, media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
     async def _mint(self, request: Request) -> Response:
-        try:
-            ttl_s = tokens.requested_ttl_s(await _body(request, tokens.MOST_REQUEST_BYTES))
-            token = self._access.mint(ttl_s)
-        except PeerError as error:
-            self._refused(error)
-            return refusal(error)
+        ttl_s = tokens.requested_ttl_s(await read_bytes(request, tokens.MOST_REQUEST_BYTES))
+        token = self._access.mint(ttl_s)
         return JSONResponse({"token": token, "expires_in_s": ttl_s}, headers={"cache-control": "no-store"})
 
     async def _pcm(self, socket: WebSocket) -> None:
@@ -141,14 +137,3 @@ class Gateway:
 
 def _ready(admitted: Admitted, input_hz: int, output_hz: int) -> str:
     return json_events.ready(admitted.id, input_hz, output_hz, admitted.resume, recorded=admitted.is_recorded)
-
-
-async def _body(request: Request, most_bytes: int) -> bytes:
-    """What a client sends with a request; of too much only as much as shows it, of one who leaves what has come."""
-    body = b""
-    with contextlib.suppress(ClientDisconnect):
-        async for piece in request.stream():
-            body += piece
-            if len(body) > most_bytes:
-                break
-    return body[: most_bytes + 1]

@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -21,7 +22,7 @@ from voice_runtime.gateway.sessions import Sessions
 from voice_runtime.gateway.transports import upstream
 from voice_runtime.gateway.transports.rtc import Connection
 from voice_runtime.gateway.transports.webrtc import INPUT_HZ, OUTPUT_HZ, Peer
-from voice_runtime.pipeline.config import IceServer, PipelineConfig
+from voice_runtime.pipeline.config import PipelineConfig
 
 logger = logging.getLogger(__name__)
 PATH = "/v1/webrtc"
@@ -37,7 +38,7 @@ class Whip:
     ) -> None:
         upstream.listen_on(host)
         self._ice = IceServers(config.webrtc.ice_servers)
-        self._told = [_rtc_ice_server(server) for server in config.webrtc.ice_servers]
+        self._told = msgspec.to_builtins(config.webrtc.ice_servers)
         self._session_s = config.limits.session_s
         self._sessions = sessions
         self._on_late = on_late
@@ -128,8 +129,3 @@ class Whip:
                 logger.exception("a peer's session failed")
             if not answered.done():
                 answered.set_exception(error)
-
-
-def _rtc_ice_server(server: IceServer) -> dict[str, str]:
-    fields = {"urls": server.urls, "username": server.username, "credential": server.credential}
-    return {name: value for name, value in fields.items() if value is not None}

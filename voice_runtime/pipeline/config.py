@@ -166,7 +166,7 @@ class RecordingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     longest_s: Seconds = 3600.0
 
 
-class IceServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class IceServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A STUN or TURN server, as WebRTC's RTCIceServer names it: urls like stun:host:port, turn:host:port."""
 
     urls: Annotated[str, Meta(pattern=r"^(stun|turns?):[^\s?]+(\?transport=(udp|tcp))?$")]

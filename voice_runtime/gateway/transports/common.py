@@ -51,12 +51,13 @@ async def outputs(session: Session) -> AsyncIterator[SessionEvent | AgentAudio]:
         if output is None and session.state is State.CLOSED:
             raise HungUp("resumed_elsewhere")
         if output is None:
-            await _sleep(session.wake, session.wait_s())
+            await wait(session.wake, session.wait_s())
         elif not isinstance(output, AgentAudio) or output.epoch == session.epoch:
             yield output
 
 
-async def _sleep(wake: asyncio.Event, longest_s: float) -> None:
+async def wait(wake: asyncio.Event, longest_s: float) -> None:
+    """For the event, or so long; inf: only for the event."""
     try:
         async with asyncio.timeout(None if math.isinf(longest_s) else longest_s):
             await wake.wait()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import math
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -13,6 +12,7 @@ from voice_runtime.audio import opus
 from voice_runtime.audio.jitter import Counts, JitterBuffer, Lost, Voice
 from voice_runtime.audio.pcm import Samples
 from voice_runtime.errors import MediaError
+from voice_runtime.gateway.transports.common import wait
 
 LONGEST_CONCEALED_MS = 100  # what Opus makes up of a longer loss is a buzz that may be taken for a voice
 
@@ -54,10 +54,7 @@ class Incoming:
             if piece is not None:
                 yield self._sound(piece)
                 continue
-            wait_s = self._buffer.wait_s(self._clock())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if math.isinf(wait_s) else wait_s):
-                    await self._came.wait()
+            await wait(self._came, self._buffer.wait_s(self._clock()))
 
     def _sound(self, piece: Voice | Lost) -> Samples:
         try:

@@ -76,7 +76,10 @@ class AgentTrack(MediaStreamTrack):
 
 
 class Connection:
-    """From the offer to the close. rate_hz: of the caller's sound, of the agent's sound. on_late: see `AgentTrack`."""
+    """From the offer to the close.
+
+    input_hz, output_hz: of the caller's sound and of the agent's. on_late: see `AgentTrack`.
+    """
 
     def __init__(
         self, input_hz: int, output_hz: int, ice_servers: list[RTCIceServer], on_late: Callable[[], None]
@@ -105,7 +108,7 @@ class Connection:
         """
         rtc = self._rtc
         checked = sdp.checked_offer(offer)
-        self._ufrag = sdp.ufrag(offer)
+        self._ufrag = sdp.ufrag(checked)
         rtc.on("track", self._take_track)
         rtc.on("datachannel", self._take_channel)
         rtc.on("connectionstatechange", self._changed.set)

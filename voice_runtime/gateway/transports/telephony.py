@@ -12,7 +12,7 @@ from voice_runtime.audio.conceal import Concealer
 from voice_runtime.audio.pcm import PcmReader, Samples
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols.telephony import base
-from voice_runtime.gateway.transports.common import EVENT_S, Allowance, HungUp, outputs
+from voice_runtime.gateway.transports.common import EVENT_S, Allowance, HungUp, outputs, wait
 from voice_runtime.gateway.transports.phone_line import PhoneLine
 from voice_runtime.session.events import (
     AgentAudio,
@@ -257,9 +257,4 @@ class PhoneCall:
                 self._give(self._line.quiet())
             if self._keypad.wait_s(now_s) <= 0:
                 self._type(self._keypad.take())
-            wait_s = min(self._line.wait_s(now_s, heard_ms), self._keypad.wait_s(now_s))
-            try:
-                async with asyncio.timeout(None if wait_s == float("inf") else wait_s):
-                    await self._stirred.wait()
-            except TimeoutError:
-                pass
+            await wait(self._stirred, min(self._line.wait_s(now_s, heard_ms), self._keypad.wait_s(now_s)))
