@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from voice_runtime.errors import PeerError
 from voice_runtime.session.events import AgentAudio, SessionEvent
@@ -37,6 +38,29 @@ class Allowance:
 
 class HungUp(Exception):
     """The session is over, and its connection with it; the text is the reason."""
+
+
+async def carry(
+    session: Session, longest_s: float, *work: Coroutine[Any, Any, None], leaving: tuple[type[Exception], ...] = ()
+) -> Exception:
+    """Run a connection's tasks until one of them ends it, then close its session; why it ended.
+
+    That is a PeerError (session_too_long, when it is over after longest_s), a HungUp, or one of `leaving`, by which a
+    transport says that the client has left: it tells more than what failed because of that. Faults of ours are raised.
+    """
+    try:
+        async with asyncio.timeout(longest_s), asyncio.TaskGroup() as tasks:
+            for one in work:
+                tasks.create_task(one)
+        return HungUp("ended")
+    except TimeoutError:
+        return PeerError("session_too_long", f"{longest_s:g} s are over, the limit")
+    except ExceptionGroup as group:
+        if group.split((PeerError, HungUp, *leaving))[1] is not None:
+            raise
+        return next((error for error in group.exceptions if isinstance(error, leaving)), group.exceptions[0])
+    finally:
+        session.close()
 
 
 async def outputs(session: Session) -> AsyncIterator[SessionEvent | AgentAudio]:

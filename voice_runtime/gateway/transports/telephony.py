@@ -12,7 +12,7 @@ from voice_runtime.audio.conceal import Concealer
 from voice_runtime.audio.pcm import PcmReader, Samples
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols.telephony import base
-from voice_runtime.gateway.transports.common import EVENT_S, Allowance, HungUp, outputs, wait
+from voice_runtime.gateway.transports.common import EVENT_S, Allowance, HungUp, carry, outputs, wait
 from voice_runtime.gateway.transports.phone_line import PhoneLine
 from voice_runtime.session.events import (
     AgentAudio,
@@ -130,22 +130,9 @@ class PhoneCall:
 
     async def serve(self, limits: Limits, events: Iterable[base.CarrierEvent]) -> str:
         """Carry the call until one side ends it; why it ended. events: those that came with its start."""
-        try:
-            async with asyncio.timeout(limits.call_s), asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(list(events)), name="read carrier")
-                tasks.create_task(self._follow(), name="follow session")
-                tasks.create_task(self._send(limits.send_s), name="send to carrier")
-                tasks.create_task(self._watch_clock(), name="watch call's clock")
-        except TimeoutError:
-            return "session_too_long"
-        except ExceptionGroup as group:
-            if group.split((PeerError, HungUp))[1] is not None:
-                raise  # a fault of ours
-            error = group.exceptions[0]
-            return error.code if isinstance(error, PeerError) else str(error)
-        finally:
-            self._session.close()
-        return "ended"
+        work = (self._read(list(events)), self._follow(), self._send(limits.send_s), self._watch_clock())
+        ended = await carry(self._session, limits.call_s, *work)
+        return ended.code if isinstance(ended, PeerError) else str(ended)
 
     async def _read(self, events: list[base.CarrierEvent]) -> None:
         sound = Allowance("too_much_audio", time.monotonic())

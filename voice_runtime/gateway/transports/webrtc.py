@@ -7,7 +7,7 @@ import time
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import json_events
 from voice_runtime.gateway.sessions import Admitted
-from voice_runtime.gateway.transports.common import EVENT_S, MOST_BAD_EVENTS, Allowance, HungUp, outputs
+from voice_runtime.gateway.transports.common import EVENT_S, MOST_BAD_EVENTS, Allowance, HungUp, carry, outputs
 from voice_runtime.gateway.transports.outgoing import FRAME_TICKS
 from voice_runtime.gateway.transports.rtc import Connection
 from voice_runtime.session.events import (
@@ -43,29 +43,13 @@ class Peer:
 
     async def serve(self, session_s: float) -> None:
         """Carry the session until the peer leaves, is dropped, or its time is over, after session_s."""
-        code = ""
-        try:
-            async with asyncio.timeout(session_s), asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.connection.watch(), name="watch peer")
-                tasks.create_task(self._listen(), name="listen to peer")
-                tasks.create_task(self._read(), name="read peer")
-                tasks.create_task(self._write(), name="write peer")
-                tasks.create_task(self._send_captions(), name="send captions")
-                tasks.create_task(self._report(), name="report to session")
-        except TimeoutError:
-            code = "session_too_long"
-            self._tell(SessionError(code, f"{session_s:g} s are over, the limit"))
-        except ExceptionGroup as group:
-            if group.split((PeerError, HungUp))[1] is not None:
-                raise  # a fault of ours
-            error = group.exceptions[0]
-            code = error.code if isinstance(error, PeerError) else str(error)
-            if code == "resumed_elsewhere":
-                self._tell(SessionError(code, "another connection has taken this conversation up"))
-            elif isinstance(error, PeerError) and code != "slow_client":
-                self._tell(SessionError(code, str(error)))
-        finally:
-            self._session.close()
+        work = (self._listen(), self._read(), self._write(), self._send_captions(), self._report())
+        ended = await carry(self._session, session_s, self.connection.watch(), *work)
+        code = ended.code if isinstance(ended, PeerError) else str(ended)
+        if code == "resumed_elsewhere":
+            self._tell(SessionError(code, "another connection has taken this conversation up"))
+        elif isinstance(ended, PeerError) and code != "slow_client":
+            self._tell(SessionError(code, str(ended)))
         logger.info("closing a peer: %s", code)
 
     async def _listen(self) -> None:

@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voice_runtime.errors import PeerError
 from voice_runtime.gateway.protocols import json_events, raw_pcm
-from voice_runtime.gateway.transports.common import EVENT_S, MOST_BAD_EVENTS, Allowance, HungUp, outputs
+from voice_runtime.gateway.transports.common import EVENT_S, MOST_BAD_EVENTS, Allowance, HungUp, carry, outputs
 from voice_runtime.session.events import AgentAudio, CallerAudio, Closing, SessionError
 from voice_runtime.session.session import Session
 
@@ -26,26 +26,13 @@ async def serve(socket: WebSocket, session: Session, input_hz: int, send_s: floa
     send_s: a client that takes nothing for so long is dropped. session_s: longest session.
     """
     codec = raw_pcm.RawPcmCodec()
-    code, reason, over = 1000, "", None
-    try:
-        async with asyncio.timeout(session_s), asyncio.TaskGroup() as tasks:
-            tasks.create_task(_read(socket, session, codec, input_hz), name="read client")
-            tasks.create_task(_write(socket, session, send_s), name="write client")
-    except TimeoutError:
-        over = SessionError("session_too_long", f"{session_s:g} s are over, the limit")
-    except ExceptionGroup as group:
-        if group.split((WebSocketDisconnect, PeerError, HungUp))[1] is not None:
-            raise  # a fault of ours
-        if any(isinstance(error, WebSocketDisconnect) for error in group.exceptions):
-            return
-        error = group.exceptions[0]
-        if isinstance(error, PeerError):
-            code, over = 1008, SessionError(error.code, str(error))
-        else:
-            reason = str(error)
-    finally:
-        session.close()
-    await _close(socket, code, reason, over)
+    work = (_read(socket, session, codec, input_hz), _write(socket, session, send_s))
+    ended = await carry(session, session_s, *work, leaving=(WebSocketDisconnect,))
+    if isinstance(ended, PeerError):
+        code = 1000 if ended.code == "session_too_long" else 1008
+        await _close(socket, code, "", SessionError(ended.code, str(ended)))
+    elif isinstance(ended, HungUp):
+        await _close(socket, 1000, str(ended), None)
 
 
 async def _read(socket: WebSocket, session: Session, codec: raw_pcm.RawPcmCodec, input_hz: int) -> None:
