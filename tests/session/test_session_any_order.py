@@ -127,6 +127,11 @@ KINDS = (
 actions = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 255)), max_size=40)
 
 
+def without_idle_time(steps: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The same, of which none lets the agent hang up."""
+    return [(kind, number) for kind, number in steps if kind != "set" or number % 4 != 2]
+
+
 def check(call: Call) -> None:
     activity, state = call.session._hearing.activity, call.state()
     if state in (State.HEARING, State.MAYBE_DONE):
@@ -162,16 +167,13 @@ def test_whatever_happens_the_session_holds_its_rules_and_once_closed_nothing_is
 
 
 @examples(max_examples=60, deadline=None)
-@given(chosen=st.sampled_from([SETTINGS, SHORT, NO_DRAFT]), steps=actions)
+@given(chosen=st.sampled_from([SETTINGS, SHORT, NO_DRAFT]), steps=actions.map(without_idle_time))
 def test_whatever_has_happened_a_session_whose_stages_answer_comes_to_rest_and_hears_the_next_question(
     chosen: SessionSettings, steps: list[tuple[str, int]]
 ) -> None:
     call = Call(chosen)
     for kind, number in steps:
         act(call, kind, number)
-    if call.state() is State.CLOSED:
-        return
-    call.send(Configure({"idle_s": 0}))
     for _ in range(12):
         call.hear("." * 60)
         for asked in call.stages.live():

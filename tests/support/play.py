@@ -1,7 +1,8 @@
-"""A call with the real pipeline in which nobody waits for silence: time runs on while no stage is at work.
+"""A call with the real pipeline on a clock of its own, which neither a slow machine nor a busy one changes.
 
-The caller's sound reaches a session directly, 20 ms at a time; a loudspeaker plays what the session sends. While a
-stage has something to do, time passes as it does; otherwise the next 20 ms come at once.
+The caller's sound reaches a session directly, 20 ms at a time; a loudspeaker plays what the session sends. While no
+stage is at work the next 20 ms come at once. While one is, time passes in small steps, each as long as it was meant to
+be however late it came, and stands still while a request has given nothing for OWED_S.
 """
 
 import asyncio
@@ -37,6 +38,9 @@ from voice_runtime.stages.payloads import Payload
 RATE_HZ = 16_000
 AGENT_HZ = 24_000
 TICK_S = 0.02
+STEP_S = 0.005
+OWED_S = 0.25  # the longest that any result takes, by the call's clock
+STUCK_S = 60.0  # by the wall clock; nothing is as slow
 REPORT_TICKS = 5
 Echo = Callable[[Samples], Samples]  # the agent's sound of 20 ms -> what of it comes back to the microphone
 Event = events.SessionEvent
@@ -95,12 +99,17 @@ async def theatre(pipeline_file: Path | None = None) -> AsyncIterator[Theatre]:
 
 
 class _Watched:
-    """The pipeline, and which requests a session has in it."""
+    """The pipeline, and which requests a session has in it: live, id -> when it gave something, by the call's clock."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.live: set[str] = set()
+    def __init__(self, pipeline: Pipeline, clock: Callable[[], float]) -> None:
+        self.live: dict[str, float] = {}
         self._pipeline = pipeline
+        self._clock = clock
         self.new_id = pipeline.new_id
+
+    @property
+    def owes(self) -> bool:
+        return any(self._clock() - gave_s >= OWED_S for gave_s in self.live.values())
 
     def submit(self, entry: str, request_id: str, payload: Payload, listener: Listener) -> Marks:
         return self._pipeline.submit(entry, request_id, payload, self._watch(request_id, listener))
@@ -109,15 +118,17 @@ class _Watched:
         return self._pipeline.say(entry, request_id, text, self._watch(request_id, listener))
 
     def abort(self, request_id: str) -> object:
-        self.live.discard(request_id)
+        self.live.pop(request_id, None)
         return self._pipeline.abort(request_id)
 
     def _watch(self, request_id: str, listener: Listener) -> Listener:
-        self.live.add(request_id)
+        self.live[request_id] = self._clock()
 
         def heard(result: Result) -> None:
             if not isinstance(result, Chunk):
-                self.live.discard(request_id)
+                self.live.pop(request_id, None)
+            elif request_id in self.live:
+                self.live[request_id] = self._clock()
             listener(result)
 
         return heard
@@ -148,10 +159,10 @@ class Call:
     fenced_samples: int = 0
     echo: Echo | None = None
     session: Session = field(init=False)
+    _began_s: float = field(init=False)
     _stages: _Watched = field(init=False)
-    _skipped_s: float = 0.0
+    _now_s: float = field(default_factory=time.monotonic)
     _ticks: int = 0
-    _began_s: float = field(default_factory=time.monotonic)
     _line: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     _echo: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
     _echoed_s: float | None = None
@@ -159,7 +170,8 @@ class Call:
     _is_fenced: bool = True
 
     def __post_init__(self) -> None:
-        self._stages = _Watched(self.pipeline)
+        self._stages = _Watched(self.pipeline, self.now_s)
+        self._began_s = self._now_s
         vad = self.vad.open()
         self.session = Session(
             self._stages,
@@ -179,7 +191,7 @@ class Call:
         self.session.close()
 
     def now_s(self) -> float:
-        return time.monotonic() + self._skipped_s
+        return self._now_s
 
     # What the caller does
 
@@ -275,10 +287,17 @@ class Call:
         return np.pad(echo[:size], (0, max(0, size - echo.size)))
 
     async def _wait_until(self, at_s: float) -> None:
-        while (left_s := at_s - self.now_s()) > 0:
+        stuck_s = time.monotonic() + STUCK_S
+        while (left_s := at_s - self._now_s) > 0:
             if not self._stages.live:
-                self._skipped_s += left_s
-            await asyncio.sleep(min(left_s, 0.005) if self._stages.live else 0)
+                self._now_s = at_s
+                await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(STEP_S)
+                if not self._stages.owes:
+                    self._now_s += min(left_s, STEP_S)
+                elif time.monotonic() > stuck_s:
+                    raise TimeoutError(f"a stage has given nothing for {STUCK_S} s: {self._stages.live}")
             self._take_outputs()
 
     def _take_outputs(self) -> None:
