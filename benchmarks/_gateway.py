@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import socket as sockets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from typing import Any, cast
 
 import numpy as np
 import psutil
-import uvicorn
 import uvloop
 
 import tests  # noqa: F401 - it has to see voice_runtime being imported
@@ -22,6 +20,7 @@ from voice_runtime.cli import default_pipeline
 from voice_runtime.gateway.app import Gateway
 from voice_runtime.gateway.auth import Access
 from voice_runtime.gateway.carriers import CarrierAccess
+from voice_runtime.gateway.server import Server, listen
 from voice_runtime.models.vad import SileroVad
 from voice_runtime.pipeline import pools
 from voice_runtime.pipeline.config import LimitSettings, PipelineConfig, TelephonySettings, TwilioSettings, load
@@ -94,9 +93,9 @@ async def serve_gateway() -> None:
     vad = SileroVad(assets.locate("silero-vad"))
     access, carriers = Access("127.0.0.1"), CarrierAccess(config().telephony, "127.0.0.1")
     gateway = Gateway(config(), cast(Pipeline, Parrot()), vad, access, Path(__file__).parent, carriers)
-    with sockets.create_server(("127.0.0.1", 0)) as listener:
+    with listen("127.0.0.1", 0) as listener:
         print(listener.getsockname()[1], flush=True)
-        await uvicorn.Server(uvicorn.Config(gateway.app, lifespan="off", log_config=None)).serve([listener])
+        await Server(gateway).serve([listener])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Interruptions at the page, in a real Chromium over WebRTC: from the caller's voice to silence, by the page's clock.
 
-    python -m benchmarks.page [--count 20]
+    python -m benchmarks.page [--count 20] [--headphones]
 
-The browser's microphone plays a recording: a question, and in the middle of the answer an interruption.
+The browser's microphone plays a recording: a question, and in the middle of the answer an interruption. With headphones
+the page's echo cancellation is off: while the agent speaks it takes soft sounds of the caller's away, too.
 Goal: silence within 250 ms in 95 of 100. Also how well a recogniser reads what the page has played.
 """
 
@@ -53,9 +54,10 @@ def recording(number: int) -> Samples:
     return np.concatenate([next(gaps), question, next(gaps), interruption, next(gaps)])
 
 
-async def one(page: Page, url: str, seconds: float) -> Found:
+async def one(page: Page, url: str, seconds: float, *, headphones: bool) -> Found:
     await record(page)
     await page.goto(url)
+    await page.set_checked("#echo", not headphones)
     await page.click("#talk")
     await page.wait_for_timeout(1_000 * seconds)
     caller, agent = await take(page, "caller"), await take(page, "agent")
@@ -71,7 +73,7 @@ async def one(page: Page, url: str, seconds: float) -> Found:
     return Found(silent_s, over_s != silent_s, said, recognise(played, RATE_HZ))
 
 
-async def measure(count: int) -> list[Found]:
+async def measure(count: int, *, headphones: bool) -> list[Found]:
     found: list[Found] = []
     async with private_server(default_pipeline()) as url, async_playwright() as playwright:
         for number in range(count):
@@ -81,7 +83,7 @@ async def measure(count: int) -> list[Found]:
                 fake = f"--use-file-for-fake-audio-capture={folder}/microphone.wav%noloop"
                 browser = await playwright.chromium.launch(executable_path=chromium(), args=[*FLAGS, fake])
                 page = await browser.new_page()
-                found.append(await one(page, url.replace("ws", "http"), spoken.size / RATE_HZ))
+                found.append(await one(page, url.replace("ws", "http"), spoken.size / RATE_HZ, headphones=headphones))
                 await browser.close()
             print(json.dumps(asdict(found[-1])), flush=True)
     return found
@@ -90,7 +92,9 @@ async def measure(count: int) -> list[Found]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--count", type=int, default=20)
-    found = asyncio.run(measure(arguments.parse_args().count))
+    arguments.add_argument("--headphones", action="store_true")
+    options = arguments.parse_args()
+    found = asyncio.run(measure(options.count, headphones=options.headphones))
     silent_ms = [1_000 * one.silent_s for one in found if one.silent_s is not None]
     print(f"{len(silent_ms)} interruptions, {len(found) - len(silent_ms)} with the agent silent already")
     if len(silent_ms) > 1:

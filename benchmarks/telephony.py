@@ -10,9 +10,7 @@ without a model: how evenly its sound leaves, and what a call costs.
 
 import argparse
 import asyncio
-import base64
 import itertools
-import json
 import statistics
 import tempfile
 import time
@@ -23,13 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from websockets.asyncio.client import connect
 
 from benchmarks._gateway import gateway_on_one_core
 from benchmarks._measure import p95, print_table
-from tests.support.speech import recognise, resample, synthesise
+from benchmarks._paced import call_at_once
+from tests.support.speech import recognise, synthesise
 from voice_runtime import talk
-from voice_runtime.audio.g711 import encode
 from voice_runtime.carrier.call import Call, dial
 from voice_runtime.carrier.registry import SIDES
 from voice_runtime.cli import default_pipeline
@@ -46,7 +43,6 @@ QUIET_S = 1.0
 PAUSE_S = 0.15
 VOICE = 0.02  # of full scale
 PACED_S = 20.0
-BURST_FRAMES = 30  # what is sent ahead at a reply's beginning is not paced
 CARRIERS = ("twilio", "telnyx", "plivo", "vonage", "exotel", "asterisk", "freeswitch", "jambonz")
 
 
@@ -169,55 +165,13 @@ async def real_calls(url: str, counts: Sequence[int]) -> list[list[str]]:
     return rows
 
 
-async def paced_call(url: str, seconds: float) -> list[float]:
-    """A call by Twilio's messages alone, in which something is said again and again: how far from 20 ms the gateway's
-    messages are apart, in seconds."""
-    question = encode(resample(synthesise(QUESTION, "flite"), RATE_HZ, 8_000), "mulaw")
-    spoken = question + encode(np.zeros(8_000 * 4, np.float32), "mulaw")
-    came: list[float] = []
-    async with connect(f"{url.replace('http', 'ws')}/telephony/twilio") as socket:
-        start = {"streamSid": "MZ1", "callSid": "CA1", "tracks": ["inbound"], "customParameters": {}}
-        await socket.send(json.dumps({"event": "start", "streamSid": "MZ1", "start": start}))
-
-        async def take() -> None:
-            async for message in socket:
-                if json.loads(message)["event"] == "media":
-                    came.append(time.monotonic())
-
-        taking = asyncio.create_task(take())
-        began_s = time.monotonic()
-        for number in itertools.count():
-            at = number * 160 % len(spoken)
-            payload = base64.b64encode(spoken[at : at + 160].ljust(160, b"\xff")).decode()
-            await socket.send(json.dumps({"event": "media", "streamSid": "MZ1", "media": {"payload": payload}}))
-            if (left_s := began_s + (number + 1) * 0.02 - time.monotonic()) > 0:
-                await asyncio.sleep(left_s)
-            if time.monotonic() > began_s + seconds:
-                break
-        taking.cancel()
-        await asyncio.gather(taking, return_exceptions=True)
-    return paced(came)
-
-
-def paced(came: Sequence[float]) -> list[float]:
-    """The distances within replies, without the burst at their beginning, off 20 ms."""
-    off: list[float] = []
-    since = 0
-    for before, now in itertools.pairwise(came):
-        since = 0 if now - before > 0.5 else since + 1
-        if since > BURST_FRAMES:
-            off.append(abs(now - before - 0.02))
-    return off
-
-
 async def stubbed_calls(counts: Sequence[int], seconds: float) -> list[list[str]]:
     rows = []
     with gateway_on_one_core() as (url, process):
         for count in counts:
-            before, began_s = sum(process.cpu_times()[:2]), time.monotonic()
-            found = await asyncio.gather(*(paced_call(url, seconds) for _ in range(count)))
-            share = (sum(process.cpu_times()[:2]) - before) / (time.monotonic() - began_s)
-            off = sorted(1_000 * one for one in itertools.chain(*found))
+            before = sum(process.cpu_times()[:2])
+            off = sorted(1_000 * one for one in await call_at_once(url, count, seconds))
+            share = (sum(process.cpu_times()[:2]) - before) / seconds
             rows.append([str(count), f"{off[len(off) // 2]:.1f}", f"{off[int(0.99 * len(off))]:.1f}",
                          f"{share:.1%}", f"{share / count:.1%}"])  # fmt: skip
     return rows

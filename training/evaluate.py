@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import ctranslate2
 import jiwer
 import numpy as np
 import torch
@@ -38,6 +39,9 @@ VARIED = 100
 COUNTED = 200
 LOST_RUN = 2  # this many words in a row missing or added count as a fault of the voice, not of a recogniser
 LONGEST_S = 29.0
+# The defaults of `transcribe`, openai/whisper 20250625, whisper/transcribe.py: without them a spelled letter may be
+# repeated for ever.
+WHISPER_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 PAIRS = 40  # sounds kept for training/quality.py
 
 
@@ -112,7 +116,7 @@ class Ears:
         return self.moonshine.transcribe([clip])[0].text
 
     def whisper_reads(self, sound: Sound) -> str:
-        return recognise(sound, RATE_HZ)
+        return recognise(sound, RATE_HZ, WHISPER_TEMPERATURES)
 
 
 def ears() -> Ears:
@@ -212,6 +216,7 @@ def main() -> None:
     arguments.add_argument("--weights", type=Path, default=export.TARGET)
     options = arguments.parse_args()
     torch.set_num_threads(1)
+    ctranslate2.set_random_seed(0)  # of Whisper's draws
     voices = Voices(Teacher(), Quantiser.load(options.work / "quantiser.npz"), *export.load(options.weights))
     replies, varied = held_out(options.work / "text")
     figures: dict[str, object] = {"speed": measure_speed(voices, replies[0])}

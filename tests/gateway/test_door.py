@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from tests.support.serving import Served, running, serving
 from voice_runtime import client
 from voice_runtime.cli import default_pipeline
+from voice_runtime.gateway.server import PING_S
 
 CAPITAL = "What is the capital of Italy?"
 
@@ -202,6 +203,18 @@ async def test_a_client_that_reads_nothing_is_dropped_and_costs_only_its_own_ses
             await answered(other)
         assert guarded.wait_idle()["gateway"]["sessions"] == 0
     assert "Traceback" not in "".join(guarded.log)
+
+
+@pytest.mark.soak
+def test_a_client_that_is_gone_without_a_word_is_noticed_by_its_silence_to_pings(server: Served) -> None:
+    upgrade = (
+        f"GET /v1/pcm HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port)) as gone:
+        gone.sendall(upgrade.encode())
+        server.poll(lambda: server.resources()["gateway"]["sessions"] == 1, "it is connected")
+        server.poll(lambda: server.resources()["gateway"]["sessions"] == 0, "it is given up", 2 * PING_S + 5)
 
 
 async def test_with_a_token_nobody_connects_without_it(guarded: Served) -> None:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import wave
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,13 +62,16 @@ def human_clips() -> list[Clip]:
     ]
 
 
-def recognise(samples: Samples, rate_hz: int) -> str:
-    """What Whisper tiny.en reads in `samples`; it shares no code or weights with the product's recogniser."""
+def recognise(samples: Samples, rate_hz: int, temperatures: Sequence[float] = (0.0,)) -> str:
+    """What Whisper tiny.en reads in `samples`; it shares no code or weights with the product's recogniser.
+
+    temperatures: the next one is tried while what was read is improbable or repeats itself; above 0 words are drawn.
+    """
     segments, _ = _whisper().transcribe(
         resample(samples, rate_hz, RATE_HZ),
         language="en",
         beam_size=1,
-        temperature=0.0,
+        temperature=list(temperatures),
         without_timestamps=True,
         condition_on_previous_text=False,
     )

@@ -31,6 +31,7 @@ from voice_runtime.pipeline.supervisor import Supervisor
 logger = logging.getLogger(__name__)
 # Of each connection: the kernel's megabytes would hide many seconds of speech behind a stalled client.
 SEND_BUFFER_BYTES = 65_536
+PING_S = 10.0  # a WebSocket whose other end is gone without a word is noticed after at most twice as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,8 @@ class Server(uvicorn.Server):
                 gateway.app,
                 ws="websockets-sansio",
                 ws_max_size=MOST_MESSAGE_BYTES,
+                ws_ping_interval=PING_S,
+                ws_ping_timeout=PING_S,
                 ws_per_message_deflate=False,  # PCM does not compress, and deflate would cost the event loop
                 lifespan="off",
                 log_config=None,
