@@ -18,9 +18,8 @@ export class Marks {
     this.#marks.push({ reply, id, due });
   }
 
-  // What is on its way is still heard.
-  hold(now, delay) {
-    this.#heldAt = Math.min(this.#heldAt, now + delay);
+  hold(now) {
+    this.#heldAt = Math.min(this.#heldAt, now);
   }
 
   release(now, delay) {

@@ -1,5 +1,6 @@
 // A call over WebRTC: the microphone up and the agent's voice down as Opus over UDP, events over a data channel. The
-// server paces, pauses and drops the voice itself; here it is only played.
+// server paces, pauses and drops the voice itself. What is on its way by then is muted here, and sent again if the agent
+// goes on.
 
 import { AGENT, CALLER, openLegs } from "./legs.js";
 import { Marks } from "./marks.js";
@@ -19,7 +20,8 @@ export class WebRtcLine {
   #signalling = new Signalling();
   #delay = new PlayoutDelay();
   #loudspeaker = new Audio();
-  #reported = null; // the timestamp of the last report
+  #reported; // the timestamp of the last report
+  paused = false; // what is muted is not heard, and not reported
 
   // `on`: {message, frames, reached, lost}
   constructor(on) {
@@ -114,15 +116,24 @@ export class WebRtcLine {
     this.marks.add(reply, id, performance.now(), this.#delay.totalMs, aheadMs);
   }
 
+  begin() {
+    this.#loudspeaker.muted = false;
+  }
+
   pause() {
-    this.marks.hold(performance.now(), this.#delay.totalMs);
+    this.#loudspeaker.muted = this.paused = true;
+    this.marks.hold(performance.now());
+    this.#report({ muted: true });
   }
 
   resume() {
+    this.#loudspeaker.muted = this.paused = false;
     this.marks.release(performance.now(), this.#delay.totalMs);
   }
 
   flush(reply) {
+    this.#loudspeaker.muted = true;
+    this.paused = false;
     this.marks.drop(reply);
   }
 
@@ -130,10 +141,18 @@ export class WebRtcLine {
     const now = performance.now();
     this.marks.advance(now);
     this.#delay.refresh(this.receiver, now).catch(() => {}); // closed meanwhile
-    const timestamp = this.receiver.getSynchronizationSources()[0]?.rtpTimestamp;
-    if (timestamp === undefined || timestamp === this.#reported) return;
+    if (!this.paused && this.#timestamp() !== this.#reported) this.#report({});
+  }
+
+  #timestamp() {
+    return this.receiver.getSynchronizationSources()[0]?.rtpTimestamp;
+  }
+
+  #report(more) {
+    const timestamp = this.#timestamp();
+    if (timestamp === undefined) return;
     this.#reported = timestamp;
-    this.send({ type: "playout", timestamp, delay_ms: this.#delay.playoutMs });
+    this.send({ type: "playout", timestamp, delay_ms: this.#delay.playoutMs, ...more });
   }
 
   // `goesOn`: the conversation is taken up on another line, which the server is to find.

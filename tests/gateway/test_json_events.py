@@ -19,6 +19,10 @@ def test_a_client_tells_which_frame_left_its_buffer_and_how_long_it_takes_to_the
     assert json_events.decode(told) == Playout(timestamp, delay_ms)
 
 
+def test_a_client_tells_that_it_has_muted_itself() -> None:
+    assert json_events.decode('{"type":"playout","timestamp":1,"muted":true}') == Playout(1, 0.0, muted=True)
+
+
 def test_a_client_that_does_not_know_its_delay_has_none() -> None:
     assert json_events.decode('{"type":"playout","timestamp":1}') == Playout(1, 0.0)
 
@@ -37,6 +41,7 @@ def test_a_client_that_does_not_know_its_delay_has_none() -> None:
         ',"timestamp":1,"delay_ms":1e999',
         ',"timestamp":1,"delay_ms":null',
         ',"timestamp":1,"more":1',
+        ',"timestamp":1,"muted":1',
     ],
 )
 def test_a_playout_of_other_values_is_refused(fields: str) -> None:

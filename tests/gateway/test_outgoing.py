@@ -318,6 +318,40 @@ def test_what_was_sent_is_forgotten_after_ten_seconds() -> None:
     assert len(ear.outgoing._sent) == 500
 
 
+def test_what_a_peer_that_muted_itself_has_not_heard_is_sent_again_from_the_beginning_of_its_frame() -> None:
+    ear, whole = Ear(), tone(10)
+    ear.say("r1", whole, "w")
+    ear.hear(5)
+    ear.outgoing.pause()
+    ear.hear(2)
+    ear.outgoing.muted(2.5 * FRAME_TICKS)
+    ear.outgoing.resume()
+    again = ear.hear(8)
+    assert np.abs(again[FRAME:] - whole[3 * FRAME :]).max() < 1 / 32_768
+    assert again[0] == 0  # it rises
+    assert ear.played(7.5 * FRAME_TICKS) == ("r1", 50)
+    assert ear.played(ear.ticks) == ("r1", 200)
+    assert [words for _, words in ear.captions] == [f"w{number}" for number in range(10)]
+
+
+def test_nothing_is_sent_again_to_who_mutes_itself_too_late_or_after_a_flush() -> None:
+    ear = Ear()
+    ear.say("r1", tone(10))
+    ear.hear(5)
+    ear.outgoing.muted(2 * FRAME_TICKS)  # nobody is paused
+    ear.outgoing.pause()
+    ear.outgoing.resume()
+    ear.hear(2)
+    assert ear.played(ear.ticks) == ("r1", 120)
+    ear.outgoing.pause()
+    ear.outgoing.muted(2 * FRAME_TICKS)
+    ear.outgoing.flush()
+    ear.say("r2", whole := tone(3, 200))
+    ear.outgoing.resume()
+    assert not ear.hear(1)[-1:].any()  # the end of the fade
+    assert np.array_equal(ear.hear(3), whole)
+
+
 # Any course
 
 

@@ -254,6 +254,22 @@ async def test_a_pause_keeps_what_is_queued_and_a_resume_plays_all_of_it(opened:
     assert 20 <= sum(loud(caller)) <= 25  # the frame that faded was played again, and the codec rings at both ends
 
 
+async def test_what_a_client_that_muted_itself_has_not_heard_comes_again(opened: Door, caller: RtcCaller) -> None:
+    opened.session.play(ReplyStarted("r1"), *frames(0.6))
+    await caller.wait_until(lambda: sum(loud(caller)) >= 20)
+    opened.session.play(Pause("r1"))
+    await caller.wait_for("pause")
+    first = loud(caller).index(True)
+    caller.send(type="playout", timestamp=caller.heard[first + 10].timestamp, muted=True)
+    await opened.session.wait_for(Played)
+    at = len(caller.heard)
+    await caller.wait_until(lambda: len(caller.heard) >= at + 5)
+    before = sum(loud(caller))
+    opened.session.play(Resume("r1"))
+    await caller.wait_until(lambda: sum(loud(caller)) >= before + 20 and not loud(caller)[-1])
+    assert before + 20 <= sum(loud(caller)) <= before + 22  # ten frames of thirty were heard; the codec rings
+
+
 async def test_words_are_told_when_their_sound_is_sent(opened: Door, caller: RtcCaller) -> None:
     opened.session.play(ReplyStarted("r1"), ReplyText("r1", "one "), *frames(0.5), ReplyText("r1", "two"), *frames(0.2))
     await caller.wait_for("reply_text", text="two")

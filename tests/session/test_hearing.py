@@ -11,7 +11,9 @@ from voice_runtime.session.turn import Input, State
 
 USUAL_DB = -20.0  # the caller's level
 FAR_DB, SOFT_DB = USUAL_DB - 17, USUAL_DB - 15  # beside the 16 dB that part them
+HISS_DB = USUAL_DB - 28
 LEARNT = 20  # frames; 640 ms of voice
+VOWEL = np.hanning(32)  # passes what lies below 1 kHz
 REPLYING = (State.THINKING, State.SPEAKING, State.CLOSING)
 
 
@@ -23,17 +25,20 @@ class Keen:
 
 
 class Ear:
-    """A caller's ear, and the voices that come to it as noise of a level."""
+    """A caller's ear, and the voices that come to it as noise of a level: low as vowels, or high as an "s"."""
 
     def __init__(self, settings: TurnSettings | None = None) -> None:
         self.hearing = Hearing(settings or TurnSettings(), Keen(), RATE_HZ, RATE_HZ)
         self._noise = np.random.default_rng(1)
 
-    def hear(self, level_db: float, frames: int, state: State) -> list[Input]:
+    def hear(self, level_db: float, frames: int, state: State, *, hisses: bool = False) -> list[Input]:
         """What sound of a level, in dB of full scale, means while the turn machine is in a state."""
         inputs: list[Input] = []
         for _ in range(frames):
-            frame = self._noise.standard_normal(FRAME_SAMPLES) * 10 ** (level_db / 20)
+            noise = self._noise.standard_normal(FRAME_SAMPLES)
+            if not hisses:
+                noise = np.convolve(noise, VOWEL, "same")
+            frame = noise / np.sqrt(np.square(noise).mean()) * 10 ** (level_db / 20)
             inputs += self.hearing.push(frame.astype(np.float32), b"", state)
         return inputs
 
@@ -57,6 +62,13 @@ def test_over_a_reply_a_voice_much_softer_than_the_callers_does_not_count(
     state: State, level_db: float, counts: bool
 ) -> None:
     assert acquainted().hear(level_db, 10, state) == [Input.VOICE] * counts
+
+
+@pytest.mark.parametrize(("level_db", "counts"), [(HISS_DB, True), (HISS_DB - 3, False)])
+def test_over_a_reply_the_hiss_of_a_callers_s_counts_though_it_is_much_softer_than_the_vowels(
+    level_db: float, counts: bool
+) -> None:
+    assert acquainted().hear(level_db, 3, State.SPEAKING, hisses=True) == [Input.VOICE] * counts
 
 
 @pytest.mark.parametrize("state", [State.LISTENING, State.HEARING])

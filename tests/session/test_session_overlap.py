@@ -53,6 +53,7 @@ from voice_runtime.session.turn import State
 from voice_runtime.stages.payloads import SpokenClause, Transcript
 
 SILENCE = "." * 21  # what is left of the 800 ms after the pause in which the words are looked at
+MORE_COMES = "." * 7  # and of the 352 ms in which more may come of words that were not clear
 TEXT, MS = "One two three four five six seven eight. ", 3_000
 
 
@@ -441,7 +442,7 @@ def test_a_caller_who_says_only_half_of_an_answer_over_the_reply_needs_as_many_w
     call.answered(TEXT, MS)
     call.hear("V" * 8 + "....")
     call.stages.last("asr").finish(Transcript("no stop"))
-    assert Resume("r1") in call.outputs()
+    assert Resume("r1") in call.hear(MORE_COMES)
     call.hear("V" * 8 + "....")
     call.stages.last("asr").finish(Transcript("no stop now"))
     assert Flush("r1") in call.outputs()
@@ -486,8 +487,27 @@ def test_before_a_reply_is_heard_words_interrupt_of_which_the_recogniser_is_less
     call = come(way)
     call.hear("V" * 8 + "....")
     call.stages.last("asr").finish(UNSURE)
-    call.outputs()
+    call.hear(MORE_COMES)
     assert call.state() is state
+
+
+def test_words_that_were_not_clear_hold_the_reply_until_more_could_have_come() -> None:
+    call = come(speaking)
+    call.hear("V" * 8 + "....")
+    call.stages.last("asr").finish(UNSURE)
+    assert Resume("r1") not in call.outputs() + call.hear(MORE_COMES[1:])
+    assert Resume("r1") in call.hear(".")
+
+
+def test_words_that_were_not_clear_interrupt_with_those_that_come_after_a_short_pause() -> None:
+    call = come(speaking)
+    call.hear("V" * 8 + "....")
+    call.stages.last("asr").finish(UNSURE)
+    told = call.hear(MORE_COMES[1:] + "V" * 8 + "....")
+    call.stages.last("asr").finish(Transcript("stop, please wait"))
+    told += call.outputs()
+    assert Flush("r1") in told
+    assert Resume("r1") not in told
 
 
 def test_words_before_the_reply_is_heard_join_those_that_it_would_have_answered() -> None:

@@ -1,4 +1,7 @@
-"""Both legs of a call as a browser's page has them, on one clock: what its microphone gave and what it played."""
+"""Both legs of a call as a browser's page has them, on one clock: what its microphone gave and what it played.
+
+What comes while the page has muted its loudspeaker is silence.
+"""
 
 import base64
 from dataclasses import dataclass
@@ -18,14 +21,25 @@ LOUD = 0.01  # of full scale, root mean square of a frame
 RECORDER = """
 (() => {
   const legs = { caller: [], agent: [] };
+  const loudspeakers = [];
   let context = null;
+  const muted = Object.getOwnPropertyDescriptor(HTMLMediaElement.prototype, "muted");
+  Object.defineProperty(HTMLMediaElement.prototype, "muted", {
+    ...muted,
+    set(value) {
+      muted.set.call(this, value);
+      loudspeakers.forEach(({ gain }) => (gain.value = value ? 0 : 1));
+    },
+  });
   const tap = (name, stream) => {
     context ??= new AudioContext({ sampleRate: RATE_HZ });
     const source = context.createMediaStreamSource(stream);
     const recorder = context.createScriptProcessor(1024, 1, 1);
+    const gain = context.createGain();
+    if (name === "agent") loudspeakers.push(gain);
     recorder.onaudioprocess = ({ playbackTime, inputBuffer }) =>
       legs[name].push([playbackTime, Int16Array.from(inputBuffer.getChannelData(0), (value) => value * 32767)]);
-    source.connect(recorder);
+    source.connect(gain).connect(recorder);
     recorder.connect(context.destination);
   };
   const Native = RTCPeerConnection;

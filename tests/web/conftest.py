@@ -57,6 +57,9 @@ def scripted_server(only_server: Scripted) -> Scripted:
 async def only_page(browser: Browser) -> AsyncIterator[Page]:
     """A window takes longer to open than most of what is tested in it."""
     opened = await browser.new_page()
+    await opened.add_init_script(
+        "window.Audio = class extends Audio { constructor() { super(); window.loudspeaker = this; } };"
+    )
     yield opened
     await opened.close()
 

@@ -216,6 +216,7 @@ class Scripted:
         """What the real policy forbids is to fail here too."""
         response = await call_next(request)
         response.headers["content-security-policy"] = CONTENT_POLICY
+        response.headers["cache-control"] = "no-store"  # else a policy of one test outlives it
         if self.denies_microphone:
             response.headers["permissions-policy"] = "microphone=()"
         return response

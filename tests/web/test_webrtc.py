@@ -11,6 +11,12 @@ from tests.web.scripted import TRACK_HZ, RtcPeer, Scripted, SocketPeer, WebRtc
 pytestmark = pytest.mark.asyncio(loop_scope="package")  # one browser for all
 
 
+# Resolves when the loudspeaker is muted, or is not.
+MUTED = """async (muted) => {
+  while (loudspeaker.muted !== muted) await new Promise(requestAnimationFrame);
+}"""
+
+
 async def type_question(page: Page, server: Scripted) -> RtcPeer:
     await page.fill("#question", "Tell me something.")
     await page.press("#question", "Enter")
@@ -71,6 +77,25 @@ async def test_it_tells_how_far_the_voice_has_come_while_the_voice_goes_on(
     assert 0 <= last["delay_ms"] < 500
     assert all("a=ice-ufrag:" in told and "a=mid:" in told for told in scripted_server.fragments)
     assert "a=end-of-candidates" in "".join(scripted_server.fragments)
+
+
+async def test_a_pause_and_a_flush_are_silent_at_once_and_a_paused_page_tells_once_what_it_has_heard(
+    page: Page, scripted_server: Scripted
+) -> None:
+    peer = await type_question(page, scripted_server)
+    await peer.event("playout")
+    for told, muted in (
+        ("reply_started", False), ("pause", True), ("resume", False), ("flush", True), ("reply_started", False),
+        ("pause", True), ("flush", True), ("reply_started", False), ("pause", True),
+    ):  # fmt: skip
+        await peer.tell(told, reply="r1")
+        await page.evaluate(MUTED, muted)
+        while told == "pause" and "muted" not in await peer.event("playout"):
+            pass
+    await page.wait_for_timeout(500)  # in which a page that is not paused reports five times
+    assert peer.events.empty()
+    await peer.tell("resume", reply="r1")
+    assert "muted" not in await peer.event("playout")
 
 
 async def test_words_light_up_when_their_sound_comes_and_a_cut_strikes_the_others(

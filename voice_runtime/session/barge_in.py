@@ -17,6 +17,11 @@ WEAKEST_OF_PART = 0.25
 WORDS_OF_PART = 3
 
 
+def is_unclear(words: Words, settings: TurnSettings) -> bool:
+    """Something was read that is no backchannel: with what the caller may still say it may become an interruption."""
+    return phrases.says_something(phrases.without_backchannels(words.text or "", settings.backchannels))
+
+
 def interrupts(words: Words, settings: TurnSettings, *, is_all: bool, reply_was_heard: bool = True) -> bool:
     """words: that were recognised. is_all: the caller has fallen silent after them; else the last may be cut.
 

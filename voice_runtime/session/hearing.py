@@ -18,6 +18,8 @@ REPLYING = (State.THINKING, State.SPEAKING, State.CLOSING)  # there is a reply t
 JUDGED_S = 8  # Smart Turn looks at so much
 LONGEST_WAITING = RATE_HZ  # a caller whose sound comes late in one piece is compared with as much of the agent's
 FAR = 10 ** (-16 / 10)  # in power; who speaks softly to interrupt is 10 dB below his usual level, not more
+FAR_HISS = 10 ** (-30 / 10)  # an "s" is as much softer than the same mouth's vowels, and echo cancellers add to it
+HISS = 1.2  # mean square of the steps between samples over that of the samples: white noise has 2, vowels 0.1
 LEVEL_FRAMES = 3  # a soft sound between two loud ones is the caller's
 LEAST_LEVEL_FRAMES = 500 // FRAME_MS
 MOST_LEVEL_FRAMES = 20_000 // FRAME_MS  # so many are averaged: who moves away is known in a turn or two
@@ -52,7 +54,7 @@ class _Level:
     def __init__(self) -> None:
         self._power = 0.0  # of the caller's voiced frames, mean
         self._frames = 0
-        self._last: deque[float] = deque(maxlen=LEVEL_FRAMES)
+        self._last: deque[float] = deque(maxlen=LEVEL_FRAMES)  # the least usual power for which they were not far
 
     def hear(self, frame: Samples) -> None:
         """A frame of the caller's own turn."""
@@ -61,8 +63,10 @@ class _Level:
 
     def is_far(self, frame: Samples) -> bool:
         """This frame and the ones before are much softer than the caller has been until now."""
-        self._last.append(float(np.square(frame).mean()))
-        return self._frames >= LEAST_LEVEL_FRAMES and max(self._last) < FAR * self._power
+        power = float(np.square(frame).mean())
+        is_hiss = float(np.square(np.diff(frame)).mean()) > HISS * power
+        self._last.append(power / (FAR_HISS if is_hiss else FAR))
+        return self._frames >= LEAST_LEVEL_FRAMES and max(self._last) < self._power
 
 
 class Hearing:

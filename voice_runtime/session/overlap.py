@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from voice_runtime.pipeline.config import TurnSettings
-from voice_runtime.session.barge_in import interrupts
+from voice_runtime.session.barge_in import interrupts, is_unclear
 from voice_runtime.session.hearing import Hearing
 from voice_runtime.session.recognition import Recognition, Words
 from voice_runtime.session.turn import Input
@@ -55,12 +55,15 @@ class Overlap:
             self._apply(Input.KEEP)
 
     def listen(self) -> None:
-        """While the voice goes on: its words so far, or its length, may show that it means to interrupt."""
+        """While the voice goes on: its words so far, or its length, may show that it means to interrupt.
+
+        After it: of words that were not clear more may have come, until now.
+        """
         voiced_ms = self._hearing.activity.voiced_ms
         if voiced_ms >= self._settings.interrupt_ms:
             self._recognition.drop()
             self._apply(Input.YIELD)
-        elif self._recognition.unread_ms(voiced_ms) >= self._settings.judge_ms:
+        elif self._recognition.unread_ms(voiced_ms) >= self._settings.judge_ms or self._has_waited:
             self.judge()
 
     def judge(self) -> None:
@@ -86,6 +89,11 @@ class Overlap:
     def _settings(self) -> TurnSettings:
         return self._hearing.activity.settings
 
+    @property
+    def _has_waited(self) -> bool:
+        """For more words after the last."""
+        return self._hearing.activity.silence_ms >= self._settings.likely_end_silence_ms
+
     def _judged(self, words: Words) -> None:
         activity = self._hearing.activity
         is_all = self._recognition.covers(activity.voiced_ms) and (activity.silence_ms > 0 or not activity.in_turn)
@@ -94,5 +102,5 @@ class Overlap:
         self._note("judged", wants_floor=wants_floor, voiced_ms=words.voiced_ms, **details)
         if wants_floor:
             self._apply(Input.YIELD)
-        elif is_all:
+        elif is_all and (self._has_waited or not activity.in_turn or not is_unclear(words, self._settings)):
             self._apply(Input.KEEP)

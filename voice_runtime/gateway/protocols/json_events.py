@@ -44,6 +44,7 @@ class _Configure(msgspec.Struct, tag="configure", forbid_unknown_fields=True, om
 class _Playout(msgspec.Struct, tag="playout", forbid_unknown_fields=True):
     timestamp: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
     delay_ms: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 0.0
+    muted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,12 @@ class Playout:
     """What a client of an RTP stream tells of it.
 
     timestamp: RTP timestamp (32 bits) of the newest frame that left its jitter buffer; delay_ms: until that is heard.
+    muted: the client was told to pause and plays nothing from here on until it is told to resume.
     """
 
     timestamp: int
     delay_ms: float
+    muted: bool = False
 
 
 _decoder = msgspec.json.Decoder(_Played | _Playout | _Interrupt | _Text | _Configure)
@@ -74,8 +77,8 @@ def decode(text: str) -> events.CallEvent | Playout:
     match message:
         case _Played(reply, ms):
             return events.Played(reply, ms)
-        case _Playout(timestamp, delay_ms):
-            return Playout(timestamp, delay_ms)
+        case _Playout(timestamp, delay_ms, muted):
+            return Playout(timestamp, delay_ms, muted)
         case _Interrupt():
             return events.Interrupt()
         case _Text(typed):

@@ -15,6 +15,7 @@ CLOCK_HZ = 48_000
 FRAME_TICKS = CLOCK_HZ // 50
 TICK = Fraction(1, CLOCK_HZ)
 REMEMBERED = 500  # frames sent, 10 s: what a peer reports as played is younger
+KEPT = 50  # frames sent, 1 s: no ear is further behind
 MOST_BEHIND_S = 0.2
 
 
@@ -61,7 +62,8 @@ class _Sent:
 class Outgoing:
     """The queue before a stream of 16-bit mono at rate_hz.
 
-    What fades out at a pause is not counted as sent: the reply goes on with it.
+    What fades out at a pause is not counted as sent: the reply goes on with it. So it does with what was sent and not
+    heard by a peer that falls silent at once, though sound is on its way to it.
     """
 
     rate_hz: int
@@ -73,6 +75,8 @@ class Outgoing:
     _newest: str = ""  # of the frame appended last
     _sent_ms: float = 0.0
     _sent: deque[_Sent] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _kept: deque[tuple[float, _Sound]] = field(default_factory=lambda: deque(maxlen=KEPT))  # with its from_ms
+    _heard_ms: float | None = None  # when the peer muted itself in this pause
 
     def append(self, reply: str, pcm: bytes) -> None:
         """A frame of at most 20 ms. One of a new reply ends a pause: of the reply that is paused no more will come."""
@@ -92,8 +96,16 @@ class Outgoing:
             self._fade_out()
         self._is_paused = True
 
+    def muted(self, ticks: float) -> None:
+        """The peer has heard the stream up to there, and hears nothing until the paused reply goes on."""
+        heard = self.played(ticks)
+        if self._is_paused and heard is not None and heard.reply == self._reply:
+            self._heard_ms = heard.ms
+
     def resume(self) -> None:
-        self._is_rising, self._is_paused = self._is_rising or self._is_paused, False
+        if self._is_paused and self._heard_ms is not None:
+            self._go_back(self._heard_ms)
+        self._is_rising, self._is_paused, self._heard_ms = self._is_rising or self._is_paused, False, None
 
     def flush(self) -> list[ReplyText]:
         """Drop what is queued; the captions that were."""
@@ -102,6 +114,7 @@ class Outgoing:
         unheard = [item for item in self._queue if isinstance(item, ReplyText)]
         self._queue.clear()
         self._is_paused = self._is_rising = False
+        self._heard_ms = None
         return unheard
 
     @property
@@ -143,8 +156,16 @@ class Outgoing:
         assert isinstance(sound, _Sound)
         if sound.reply != self._reply:
             self._reply, self._sent_ms = sound.reply, 0.0
+            self._kept.clear()
+        self._kept.append((self._sent_ms, sound))
         rising, self._is_rising = self._is_rising, False
         return _ramp(sound.pcm, 0, 1) if rising else sound.pcm, len(sound.pcm) * 500 / self.rate_hz
+
+    def _go_back(self, heard_ms: float) -> None:
+        """To the beginning of the frame in which that is."""
+        while self._kept and self._sent_ms > heard_ms:
+            self._sent_ms, sound = self._kept.pop()
+            self._queue.appendleft(sound)
 
     def _fade_out(self) -> None:
         following = next((item for item in self._queue if isinstance(item, _Sound)), None)

@@ -81,7 +81,10 @@ class Peer:
             self._session.receive(event)
             return
         self._reports = True
-        self._report_played(self.connection.ticks_at(event.timestamp) - event.delay_ms * FRAME_TICKS / 20)
+        ticks = self.connection.ticks_at(event.timestamp) - event.delay_ms * FRAME_TICKS / 20
+        if event.muted:
+            self.connection.outgoing.muted(ticks)
+        self._report_played(ticks)
 
     async def _write(self) -> None:
         await self.connection.ready(self._ready, self._told)
