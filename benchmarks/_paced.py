@@ -1,6 +1,7 @@
 """Callers of a gateway by Twilio's messages alone. The kernel says when each of the gateway's messages came.
 
-So it is the gateway that is measured, and not how late a busy process of callers comes to read.
+So it is the gateway that is measured, and not how late a busy process of callers comes to read: as long as it reads
+within a frame, since TCP gives what waits together one time.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from tests.support.speech import resample, synthesise
 from voice_runtime.audio.g711 import encode
 
 SO_TIMESTAMPNS = 35  # include/uapi/asm-generic/socket.h; not in Python's socket module
+OPEN_S = 10.0
 FRAME_S = 0.02
 FRAME_BYTES = 160
 PAUSE_S = 4.0  # for the answer
@@ -39,6 +41,7 @@ class PacedCall:
         self.came_s: list[float] = []
         self._spoken = question + b"\xff" * int(8_000 * PAUSE_S)
         self._opened = asyncio.Event()
+        self._is_over = False
         self._protocol = ClientProtocol(uri)
         self._socket = socket.create_connection((uri.host, uri.port))
         self._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -52,7 +55,8 @@ class PacedCall:
         loop.add_reader(self._socket, self._take)
         try:
             start = {"streamSid": "MZ1", "callSid": "CA1", "tracks": ["inbound"], "customParameters": {}}
-            await self._opened.wait()
+            async with asyncio.timeout(OPEN_S):
+                await self._opened.wait()
             self._send({"event": "start", "streamSid": "MZ1", "start": start})
             began_s = time.monotonic()
             for number in itertools.count():
@@ -60,6 +64,8 @@ class PacedCall:
                 payload = base64.b64encode(self._spoken[at : at + FRAME_BYTES].ljust(FRAME_BYTES, b"\xff")).decode()
                 self._send({"event": "media", "streamSid": "MZ1", "media": {"payload": payload}})
                 await asyncio.sleep(max(0.0, began_s + (number + 1) * FRAME_S - time.monotonic()))
+                if self._is_over:
+                    raise ConnectionError(f"the gateway has ended a call after {number} frames")
                 if time.monotonic() > began_s + seconds:
                     return
         finally:
@@ -72,10 +78,14 @@ class PacedCall:
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
-            self._socket.send(data)
+            if data and self._socket.send(data) < len(data):
+                raise ConnectionError("the gateway takes nothing")
 
     def _take(self) -> None:
         data, ancillary, _, _ = self._socket.recvmsg(65_536, socket.CMSG_SPACE(16))
+        if not data:
+            self._is_over = True
+            asyncio.get_running_loop().remove_reader(self._socket)
         stamps = [struct.unpack("qq", value) for _, kind, value in ancillary if kind == SO_TIMESTAMPNS]
         self._protocol.receive_data(data)
         if self._protocol.state is State.OPEN:

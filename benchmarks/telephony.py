@@ -25,7 +25,7 @@ import psutil
 from benchmarks._gateway import gateway_on_one_core
 from benchmarks._measure import p95, print_table
 from benchmarks._paced import call_at_once
-from tests.support.speech import recognise, synthesise
+from tests.support.speech import recognise, resample, synthesise
 from voice_runtime import talk
 from voice_runtime.carrier.call import Call, dial
 from voice_runtime.carrier.registry import SIDES
@@ -97,7 +97,8 @@ async def conversation(url: str, protocol: str) -> Outcome:
         await call.say(synthesise(LONG_QUESTION, "flite"), RATE_HZ)
         await call.wait_heard(2.0, ANSWER_S)
         interruption = synthesise(INTERRUPTION, "flite")
-        onset_s = call.clock() + np.flatnonzero(np.abs(interruption) > VOICE)[0] / RATE_HZ
+        carried = resample(interruption, RATE_HZ, call.rate_hz)  # a telephone does not carry the "s" of "Stop"
+        onset_s = call.clock() + np.flatnonzero(np.abs(carried) > VOICE)[0] / call.rate_hz
         await call.say(interruption, RATE_HZ)
         await call.wait_silent(QUIET_S, ANSWER_S)
         silent_s = last_sound_s(call, onset_s, PAUSE_S)

@@ -129,7 +129,6 @@ export class Call {
     },
     reply_started: ({ reply }) => {
       Object.assign(this, { reply, expecting: true });
-      this.line.begin(reply);
       this.ear.expect(reply);
     },
     reply_text: ({ reply, text }) => {

@@ -11,6 +11,9 @@ const ICE_MS = 4000; // a way through that exists is found in less; after it UDP
 const OPEN_MS = 10_000; // from there to the open data channel: a busy server's handshake
 const DISCONNECTED_MS = 5000; // a network that changes often comes back sooner
 const TICK_MS = 100;
+const FADE = [0.5, 0.2]; // of full volume, before it is muted
+const FADE_MS = 5;
+const MORE_MS = 40; // than the buffers have: the fade with which the server ends, and what is still in the network
 
 // The server does WebRTC and is not reached by it.
 export class Blocked extends Unsupported {}
@@ -21,7 +24,8 @@ export class WebRtcLine {
   #delay = new PlayoutDelay();
   #loudspeaker = new Audio();
   #reported; // the timestamp of the last report
-  paused = false; // what is muted is not heard, and not reported
+  #paused = false; // what is muted is not heard, and not reported
+  #muting = []; // timers
 
   // `on`: {message, frames, reached, lost}
   constructor(on) {
@@ -116,32 +120,44 @@ export class WebRtcLine {
     this.marks.add(reply, id, performance.now(), this.#delay.totalMs, aheadMs);
   }
 
-  begin() {
-    this.#loudspeaker.muted = false;
-  }
-
   pause() {
-    this.#loudspeaker.muted = this.paused = true;
+    this.#paused = true;
+    this.#mute();
     this.marks.hold(performance.now());
     this.#report({ muted: true });
   }
 
   resume() {
-    this.#loudspeaker.muted = this.paused = false;
+    this.#paused = false;
+    this.#unmute();
     this.marks.release(performance.now(), this.#delay.totalMs);
   }
 
   flush(reply) {
-    this.#loudspeaker.muted = true;
-    this.paused = false;
+    if (!this.#paused) this.#mute();
+    this.#paused = false;
     this.marks.drop(reply);
+  }
+
+  // What is on its way: behind it there is silence, or the next reply. A hard end would click.
+  #mute() {
+    this.#unmute();
+    const fade = FADE.map((volume, step) => setTimeout(() => (this.#loudspeaker.volume = volume), FADE_MS * step));
+    const muted = setTimeout(() => (this.#loudspeaker.muted = true), FADE_MS * FADE.length);
+    const over = setTimeout(() => this.#unmute(), this.#delay.totalMs + MORE_MS);
+    this.#muting = [...fade, muted, over];
+  }
+
+  #unmute() {
+    this.#muting.forEach(clearTimeout);
+    Object.assign(this.#loudspeaker, { muted: false, volume: 1 });
   }
 
   #tick() {
     const now = performance.now();
     this.marks.advance(now);
     this.#delay.refresh(this.receiver, now).catch(() => {}); // closed meanwhile
-    if (!this.paused && this.#timestamp() !== this.#reported) this.#report({});
+    if (!this.#paused && this.#timestamp() !== this.#reported) this.#report({});
   }
 
   #timestamp() {
@@ -160,6 +176,7 @@ export class WebRtcLine {
     this.on = { message() {}, frames() {}, reached() {}, lost() {} };
     clearInterval(this.ticking);
     clearTimeout(this.patience);
+    this.#muting.forEach(clearTimeout);
     this.#loudspeaker.srcObject = null;
     this.connection?.close();
     if (this.context && this.context.state !== "closed") this.context.close();

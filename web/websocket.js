@@ -61,6 +61,7 @@ export class WebSocketLine {
 
   #receive(message) {
     if (message.type === "ready") this.ready = true;
+    if (message.type === "reply_started") this.reply = message.reply;
     this.on.message(message);
   }
 
@@ -84,10 +85,6 @@ export class WebSocketLine {
 
   mark(reply, id, aheadMs) {
     this.playback.port.postMessage({ mark: id, reply, aheadMs });
-  }
-
-  begin(reply) {
-    this.reply = reply;
   }
 
   pause(reply) {

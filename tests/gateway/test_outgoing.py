@@ -1,6 +1,7 @@
 """The stream that never stops: when its frames leave, what is in them, how it is cut, and what was heard of it."""
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -324,8 +325,9 @@ def test_what_a_peer_that_muted_itself_has_not_heard_is_sent_again_from_the_begi
     ear.hear(5)
     ear.outgoing.pause()
     ear.hear(2)
-    ear.outgoing.muted(2.5 * FRAME_TICKS)
+    ear.outgoing.mute_from(2.5 * FRAME_TICKS)
     ear.outgoing.resume()
+    assert ear.played(4 * FRAME_TICKS) == ear.played(6 * FRAME_TICKS) == ("r1", 40)
     again = ear.hear(8)
     assert np.abs(again[FRAME:] - whole[3 * FRAME :]).max() < 1 / 32_768
     assert again[0] == 0  # it rises
@@ -338,18 +340,45 @@ def test_nothing_is_sent_again_to_who_mutes_itself_too_late_or_after_a_flush() -
     ear = Ear()
     ear.say("r1", tone(10))
     ear.hear(5)
-    ear.outgoing.muted(2 * FRAME_TICKS)  # nobody is paused
+    ear.outgoing.mute_from(2 * FRAME_TICKS)  # nobody is paused
     ear.outgoing.pause()
     ear.outgoing.resume()
     ear.hear(2)
     assert ear.played(ear.ticks) == ("r1", 120)
     ear.outgoing.pause()
-    ear.outgoing.muted(2 * FRAME_TICKS)
+    ear.outgoing.mute_from(2 * FRAME_TICKS)
     ear.outgoing.flush()
     ear.say("r2", whole := tone(3, 200))
     ear.outgoing.resume()
     assert not ear.hear(1)[-1:].any()  # the end of the fade
     assert np.array_equal(ear.hear(3), whole)
+
+
+def test_a_reply_that_is_muted_before_anything_of_it_was_heard_comes_again_from_its_beginning() -> None:
+    ear, first, whole = Ear(), tone(3), tone(6, 200)
+    ear.say("r1", first)
+    ear.hear(5)
+    ear.say("r2", whole)
+    ear.hear(2)
+    ear.outgoing.pause()
+    ear.hear(1)
+    ear.outgoing.mute_from(4 * FRAME_TICKS)
+    ear.outgoing.resume()
+    assert np.array_equal(ear.hear(6)[FRAME:], whole[FRAME:])
+    assert ear.played(ear.ticks) == ("r2", 120)
+
+
+def test_a_reply_that_is_paused_before_its_first_frame_brings_nothing_back_of_the_one_before() -> None:
+    ear, whole = Ear(), tone(3, 200)
+    ear.say("r1", tone(10))
+    ear.hear(5)
+    ear.outgoing.flush()
+    ear.say("r2", whole)
+    ear.outgoing.pause()
+    ear.hear(1)
+    ear.outgoing.mute_from(2 * FRAME_TICKS)
+    ear.outgoing.resume()
+    assert np.array_equal(ear.hear(3)[FRAME:], whole[FRAME:])
 
 
 # Any course
@@ -374,6 +403,41 @@ def test_however_it_is_paused_nothing_of_a_reply_is_missing_or_heard_twice(steps
     assert [words for _, words in ear.captions] == [f"w{number}" for number in range(frames)]
     assert np.abs(unfaded(ear) - whole).max() < 3 / 32_768
     assert ear.played(ear.ticks) == ("r1", 20 * frames)
+
+
+@given(
+    steps=st.lists(st.sampled_from(["hear", "hear", "hear", "pause", "resume"]), max_size=40),
+    frames=st.integers(1, 12),
+    lag=st.integers(0, 4),
+)
+def test_an_ear_that_is_behind_and_mutes_itself_at_each_pause_hears_every_frame_once(
+    steps: list[str], frames: int, lag: int
+) -> None:
+    ear = Ear()
+    ear.say("r1", np.repeat(np.arange(1, frames + 1), FRAME).astype(np.float32) / np.float32(100))
+    on_its_way: deque[bytes] = deque([SILENCE] * lag)
+    heard: list[int] = []
+
+    def hear(count: int = 1) -> None:
+        for _ in range(count):
+            ear.hear()
+            on_its_way.append(ear.frames[-1])
+            heard.append(round(100 * to_samples(on_its_way.popleft())[-1]))  # 0 of silence, and of what fades
+
+    for step in [*steps, "resume"]:
+        if step == "hear":
+            hear()
+        elif step == "resume":
+            hear(lag)  # a pause is longer
+            ear.outgoing.resume()
+        elif not ear.outgoing._is_paused:
+            ear.outgoing.pause()
+            ear.outgoing.mute_from(ear.ticks - lag * FRAME_TICKS)
+            on_its_way.extend([SILENCE] * lag)
+            for _ in range(lag):
+                on_its_way.popleft()
+    hear(frames + lag + 1)
+    assert [number for number in heard if number] == [*range(1, frames + 1)]
 
 
 def unfaded(ear: Ear) -> Samples:

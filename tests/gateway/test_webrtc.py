@@ -260,6 +260,7 @@ async def test_what_a_client_that_muted_itself_has_not_heard_comes_again(opened:
     opened.session.play(Pause("r1"))
     await caller.wait_for("pause")
     first = loud(caller).index(True)
+    opened.session.received.clear()
     caller.send(type="playout", timestamp=caller.heard[first + 10].timestamp, muted=True)
     await opened.session.wait_for(Played)
     at = len(caller.heard)

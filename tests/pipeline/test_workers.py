@@ -47,7 +47,7 @@ def kill(server: Served, worker: str) -> int:
     return pid
 
 
-@pytest.mark.parametrize("worker", ["talker", "voice"])  # a thinker that fails: below
+@pytest.mark.parametrize("worker", ["thinker", "voice"])
 async def test_a_killed_worker_fails_the_reply_and_comes_back_and_nobody_is_let_in_until_then(
     server: Served, worker: str
 ) -> None:

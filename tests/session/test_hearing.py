@@ -71,6 +71,21 @@ def test_over_a_reply_the_hiss_of_a_callers_s_counts_though_it_is_much_softer_th
     assert acquainted().hear(level_db, 3, State.SPEAKING, hisses=True) == [Input.VOICE] * counts
 
 
+def test_after_a_hiss_what_is_softer_counts_and_a_far_vowel_does_not() -> None:
+    """As in "stop": its "t" is no hiss. As in a far "sun": its vowel is louder."""
+    assert [acquainted_with_hiss().hear(HISS_DB + change_db, 1, State.SPEAKING) for change_db in (-10, 8)] == [
+        [Input.VOICE],
+        [],
+    ]
+
+
+def acquainted_with_hiss() -> Ear:
+    """It has just heard one frame of it."""
+    ear = acquainted()
+    assert ear.hear(HISS_DB, 1, State.SPEAKING, hisses=True) == []
+    return ear
+
+
 @pytest.mark.parametrize("state", [State.LISTENING, State.HEARING])
 def test_while_the_agent_is_silent_a_soft_voice_counts(state: State) -> None:
     assert acquainted().hear(FAR_DB, 10, state) == [Input.VOICE]

@@ -334,6 +334,17 @@ def test_what_was_played_is_given_once_with_a_little_ahead() -> None:
     assert reply.take_played(START_S + 9, 50) == b""
 
 
+def test_what_was_given_ahead_of_a_pause_is_given_again_after_it() -> None:
+    reply = playout(lead_ms=200)
+    say(reply, "Hello. ", 300)
+    sent_at(reply, START_S)
+    assert reply.take_played(START_S + 0.050001, 100) == sound(150)
+    reply.hold(START_S + 0.060001)
+    assert reply.take_played(START_S + 2, 100) == sound(160)[-10 * BYTES_A_MS :]
+    reply.resume(START_S + 2)
+    assert reply.take_played(START_S + 2.02, 100) == sound(180)[60 * BYTES_A_MS :]
+
+
 # Any schedule
 
 
@@ -361,6 +372,7 @@ class Loop:
                 self.reply.hold(self.now_s)
             case "resume":
                 self.reply.resume(self.now_s)
+                del self.taken[2 * self.reply._taken :]  # it is given again
             case "take":
                 self.taken += self.reply.take_played(self.now_s, ms)
                 assert self.sent[: len(self.taken)] == self.taken

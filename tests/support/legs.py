@@ -23,14 +23,16 @@ RECORDER = """
   const legs = { caller: [], agent: [] };
   const loudspeakers = [];
   let context = null;
-  const muted = Object.getOwnPropertyDescriptor(HTMLMediaElement.prototype, "muted");
-  Object.defineProperty(HTMLMediaElement.prototype, "muted", {
-    ...muted,
-    set(value) {
-      muted.set.call(this, value);
-      loudspeakers.forEach(({ gain }) => (gain.value = value ? 0 : 1));
-    },
-  });
+  for (const name of ["muted", "volume"]) {
+    const native = Object.getOwnPropertyDescriptor(HTMLMediaElement.prototype, name);
+    Object.defineProperty(HTMLMediaElement.prototype, name, {
+      ...native,
+      set(value) {
+        native.set.call(this, value);
+        loudspeakers.forEach(({ gain }) => (gain.value = this.muted ? 0 : this.volume));
+      },
+    });
+  }
   const tap = (name, stream) => {
     context ??= new AudioContext({ sampleRate: RATE_HZ });
     const source = context.createMediaStreamSource(stream);

@@ -1,8 +1,8 @@
-"""A call with the real pipeline on a clock of its own, which neither a slow machine nor a busy one changes.
+"""A call with the real pipeline on a clock of its own: no machine is too slow for it.
 
 The caller's sound reaches a session directly, 20 ms at a time; a loudspeaker plays what the session sends. While no
 stage is at work the next 20 ms come at once. While one is, time passes in small steps, each as long as it was meant to
-be however late it came, and stands still while a request has given nothing for OWED_S.
+be however late it came, and stands still while a request has given nothing for OWED_S: no result comes later than that.
 """
 
 import asyncio

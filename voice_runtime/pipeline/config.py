@@ -51,7 +51,8 @@ class TurnSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     What a possible interruption is, while the agent answers:
 
     hold_ms: voice for so long makes the agent pause; it goes on from the same sample if it was nothing.
-    judge_ms: what is said over the agent is recognised each time that so much voice was added, and when it pauses.
+    judge_ms: what is said over the agent is recognised each time that so much voice was added, and when it pauses;
+        words that are not clear wait for more until likely_end_silence_ms of silence.
     interrupt_words: so many words that are no backchannel interrupt.
     interrupt_ms: so much voice interrupts whatever the words are; also the longest that the agent waits.
     backchannels: what a listener says to agree. What sounds like "mm-hm" or "uh" is one without being named.

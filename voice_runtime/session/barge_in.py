@@ -17,9 +17,11 @@ WEAKEST_OF_PART = 0.25
 WORDS_OF_PART = 3
 
 
-def is_unclear(words: Words, settings: TurnSettings) -> bool:
-    """Something was read that is no backchannel: with what the caller may still say it may become an interruption."""
-    return phrases.says_something(phrases.without_backchannels(words.text or "", settings.backchannels))
+def may_become_interruption(words: Words, settings: TurnSettings) -> bool:
+    """Something was read that is no backchannel, and the caller may still say more."""
+    text = words.text or ""
+    said = phrases.without_backchannels(text, settings.backchannels)
+    return phrases.is_latin(text) and phrases.says_something(said)
 
 
 def interrupts(words: Words, settings: TurnSettings, *, is_all: bool, reply_was_heard: bool = True) -> bool:

@@ -19,7 +19,9 @@ JUDGED_S = 8  # Smart Turn looks at so much
 LONGEST_WAITING = RATE_HZ  # a caller whose sound comes late in one piece is compared with as much of the agent's
 FAR = 10 ** (-16 / 10)  # in power; who speaks softly to interrupt is 10 dB below his usual level, not more
 FAR_HISS = 10 ** (-30 / 10)  # an "s" is as much softer than the same mouth's vowels, and echo cancellers add to it
-HISS = 1.2  # mean square of the steps between samples over that of the samples: white noise has 2, vowels 0.1
+# Mean square of the steps between samples over that of the samples: white noise has 2, vowels 0.1, what comes by
+# telephone seldom as much.
+HISS = 1.2
 LEVEL_FRAMES = 3  # a soft sound between two loud ones is the caller's
 LEAST_LEVEL_FRAMES = 500 // FRAME_MS
 MOST_LEVEL_FRAMES = 20_000 // FRAME_MS  # so many are averaged: who moves away is known in a turn or two
@@ -54,7 +56,8 @@ class _Level:
     def __init__(self) -> None:
         self._power = 0.0  # of the caller's voiced frames, mean
         self._frames = 0
-        self._last: deque[float] = deque(maxlen=LEVEL_FRAMES)  # the least usual power for which they were not far
+        self._last: deque[float] = deque(maxlen=LEVEL_FRAMES)  # power of the last frames
+        self._hisses: deque[float] = deque(maxlen=LEVEL_FRAMES)  # the same; 0 where there was none
 
     def hear(self, frame: Samples) -> None:
         """A frame of the caller's own turn."""
@@ -62,11 +65,17 @@ class _Level:
         self._power += (float(np.square(frame).mean()) - self._power) / self._frames
 
     def is_far(self, frame: Samples) -> bool:
-        """This frame and the ones before are much softer than the caller has been until now."""
+        """This frame and the ones before are much softer than the caller has been until now.
+
+        What is softer than the hiss before it belongs to it: the "t" of "stop". A far vowel is louder than its "s".
+        """
         power = float(np.square(frame).mean())
         is_hiss = float(np.square(np.diff(frame)).mean()) > HISS * power
-        self._last.append(power / (FAR_HISS if is_hiss else FAR))
-        return self._frames >= LEAST_LEVEL_FRAMES and max(self._last) < self._power
+        self._last.append(power)
+        self._hisses.append(power if is_hiss else 0.0)
+        hiss = max(self._hisses)
+        is_near = max(self._last) >= FAR * self._power or (hiss >= FAR_HISS * self._power and power <= hiss)
+        return self._frames >= LEAST_LEVEL_FRAMES and not is_near
 
 
 class Hearing:

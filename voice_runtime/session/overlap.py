@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from voice_runtime.pipeline.config import TurnSettings
-from voice_runtime.session.barge_in import interrupts, is_unclear
+from voice_runtime.session.barge_in import interrupts, may_become_interruption
 from voice_runtime.session.hearing import Hearing
 from voice_runtime.session.recognition import Recognition, Words
 from voice_runtime.session.turn import Input
@@ -102,5 +102,7 @@ class Overlap:
         self._note("judged", wants_floor=wants_floor, voiced_ms=words.voiced_ms, **details)
         if wants_floor:
             self._apply(Input.YIELD)
-        elif is_all and (self._has_waited or not activity.in_turn or not is_unclear(words, self._settings)):
+        elif is_all and (
+            self._has_waited or not activity.in_turn or not may_become_interruption(words, self._settings)
+        ):
             self._apply(Input.KEEP)

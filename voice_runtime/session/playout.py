@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 FRAME_MS = 20
+GIVEN_MS = 400  # of what was given as played: more than it may be ahead, and than a line that sends again goes back
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Playout:
     _captioned: int = 0  # words
     _untaken: bytearray = field(default_factory=bytearray)  # sent and not yet given by `take_played`
     _taken: int = 0  # samples
+    _given: bytes = b""  # by `take_played`, the last of it
 
     def append(self, words: Iterable[tuple[str, int]], pcm: bytes) -> None:
         """A piece of the reply.
@@ -98,6 +100,7 @@ class Playout:
         """The client goes on from the sample at which it paused; nothing to a reply that is not held."""
         if self.is_held and self._base_s is not None:
             self._base_s = now_s
+            self._give_again()
         self.is_held = False
 
     def reported(self, ms: float, now_s: float) -> None:
@@ -147,7 +150,16 @@ class Playout:
         played = bytes(self._untaken[:count])
         del self._untaken[:count]
         self._taken += count // 2
+        self._given = (self._given + played)[-2 * self.rate_hz * GIVEN_MS // 1000 :]
         return played
+
+    def _give_again(self) -> None:
+        """What was given ahead of the time is played only now."""
+        ahead = self._taken - int(self._played_base * self.rate_hz / 1000)
+        again = self._given[len(self._given) - 2 * ahead :] if 0 < 2 * ahead <= len(self._given) else b""
+        self._untaken[:0] = again
+        self._taken -= len(again) // 2
+        self._given = b""
 
     def _more_than_half(self, index: int, heard: float) -> bool:
         start = self._words[index].start_sample

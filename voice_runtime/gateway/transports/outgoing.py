@@ -1,7 +1,7 @@
 """What a stream that never stops sends: the agent's frames, silence between them, fades at every cut. Sans-IO."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -96,11 +96,11 @@ class Outgoing:
             self._fade_out()
         self._is_paused = True
 
-    def muted(self, ticks: float) -> None:
-        """The peer has heard the stream up to there, and hears nothing until the paused reply goes on."""
+    def mute_from(self, ticks: float) -> None:
+        """The peer has heard the stream up to there, and of what was sent after it nothing: told before the resume."""
         heard = self.played(ticks)
-        if self._is_paused and heard is not None and heard.reply == self._reply:
-            self._heard_ms = heard.ms
+        if self._is_paused:
+            self._heard_ms = heard.ms if heard is not None and heard.reply == self._reply else 0.0
 
     def resume(self) -> None:
         if self._is_paused and self._heard_ms is not None:
@@ -113,8 +113,8 @@ class Outgoing:
             self._fade_out()
         unheard = [item for item in self._queue if isinstance(item, ReplyText)]
         self._queue.clear()
-        self._is_paused = self._is_rising = False
-        self._heard_ms = None
+        self._kept.clear()
+        self._is_paused, self._is_rising, self._heard_ms = False, False, None
         return unheard
 
     @property
@@ -162,10 +162,14 @@ class Outgoing:
         return _ramp(sound.pcm, 0, 1) if rising else sound.pcm, len(sound.pcm) * 500 / self.rate_hz
 
     def _go_back(self, heard_ms: float) -> None:
-        """To the beginning of the frame in which that is."""
+        """To the beginning of the frame in which that is: whatever was sent after it counts for nothing."""
         while self._kept and self._sent_ms > heard_ms:
             self._sent_ms, sound = self._kept.pop()
             self._queue.appendleft(sound)
+        for at, sent in enumerate(self._sent):
+            if sent.reply == self._reply and sent.to_ms > self._sent_ms:
+                from_ms = min(sent.from_ms, self._sent_ms)
+                self._sent[at] = replace(sent, from_ms=from_ms, to_ms=self._sent_ms)
 
     def _fade_out(self) -> None:
         following = next((item for item in self._queue if isinstance(item, _Sound)), None)

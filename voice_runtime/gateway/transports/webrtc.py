@@ -83,7 +83,7 @@ class Peer:
         self._reports = True
         ticks = self.connection.ticks_at(event.timestamp) - event.delay_ms * FRAME_TICKS / 20
         if event.muted:
-            self.connection.outgoing.muted(ticks)
+            self.connection.outgoing.mute_from(ticks)
         self._report_played(ticks)
 
     async def _write(self) -> None:
