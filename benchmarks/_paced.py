@@ -65,7 +65,7 @@ class PacedCall:
                 self._send({"event": "media", "streamSid": "MZ1", "media": {"payload": payload}})
                 await asyncio.sleep(max(0.0, began_s + (number + 1) * FRAME_S - time.monotonic()))
                 if self._is_over:
-                    raise ConnectionError(f"the gateway has ended a call after {number} frames")
+                    raise ConnectionError(f"a call has ended, or has no time of arrival, after {number} frames")
                 if time.monotonic() > began_s + seconds:
                     return
         finally:
@@ -83,10 +83,11 @@ class PacedCall:
 
     def _take(self) -> None:
         data, ancillary, _, _ = self._socket.recvmsg(65_536, socket.CMSG_SPACE(16))
-        if not data:
+        stamps = [struct.unpack("qq", value) for _, kind, value in ancillary if kind == SO_TIMESTAMPNS]
+        if not data or len(stamps) != 1:
             self._is_over = True
             asyncio.get_running_loop().remove_reader(self._socket)
-        stamps = [struct.unpack("qq", value) for _, kind, value in ancillary if kind == SO_TIMESTAMPNS]
+            return
         self._protocol.receive_data(data)
         if self._protocol.state is State.OPEN:
             self._opened.set()

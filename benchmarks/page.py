@@ -2,8 +2,9 @@
 
     python -m benchmarks.page [--count 20] [--headphones]
 
-The browser's microphone plays a recording: a question, and in the middle of the answer an interruption. With headphones
-the page's echo cancellation is off: while the agent speaks it takes soft sounds of the caller's away, too.
+The browser's microphone plays a recording: a question, and in the middle of the answer an interruption. --headphones
+turns the page's echo cancellation off, which while the agent speaks takes soft sounds of the caller's away, too. When
+the page mutes its loudspeaker, that is taken to be silence at once.
 Goal: silence within 250 ms in 95 of 100. Also how well a recogniser reads what the page has played.
 """
 

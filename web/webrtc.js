@@ -26,6 +26,7 @@ export class WebRtcLine {
   #reported; // the timestamp of the last report
   #paused = false; // what is muted is not heard, and not reported
   #muting = []; // timers
+  #mutedAt = -Infinity;
 
   // `on`: {message, frames, reached, lost}
   constructor(on) {
@@ -124,12 +125,12 @@ export class WebRtcLine {
     this.#paused = true;
     this.#mute();
     this.marks.hold(performance.now());
-    this.#report({ muted: true });
+    this.#report({ muted: true, delay_ms: 0 }); // what has left for the output cannot be muted
   }
 
   resume() {
     this.#paused = false;
-    this.#unmute();
+    if (performance.now() - this.#mutedAt < MORE_MS) this.#unmute(); // told together: nothing comes again
     this.marks.release(performance.now(), this.#delay.totalMs);
   }
 
@@ -146,6 +147,7 @@ export class WebRtcLine {
     const muted = setTimeout(() => (this.#loudspeaker.muted = true), FADE_MS * FADE.length);
     const over = setTimeout(() => this.#unmute(), this.#delay.totalMs + MORE_MS);
     this.#muting = [...fade, muted, over];
+    this.#mutedAt = performance.now();
   }
 
   #unmute() {

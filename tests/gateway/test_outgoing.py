@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from voice_runtime.audio.pcm import Samples, to_pcm, to_samples
 from voice_runtime.gateway.transports.outgoing import FRAME_S, FRAME_TICKS, MOST_BEHIND_S, Outgoing, Pacer
-from voice_runtime.session.events import ReplyText
+from voice_runtime.session.events import Played, ReplyText
 
 RATE_HZ = 8_000
 FRAME = RATE_HZ // 50
@@ -86,6 +86,11 @@ class Ear:
         return None if played is None else (played.reply, round(played.ms, 6))
 
     @property
+    def is_quiet(self) -> bool:
+        """Nothing is queued."""
+        return not self.outgoing._queue and not self.outgoing._fading
+
+    @property
     def sound(self) -> Samples:
         return to_samples(b"".join(self.frames))
 
@@ -109,7 +114,7 @@ def test_before_between_and_after_replies_there_is_silence() -> None:
     ear.hear(4)
     quiet = np.zeros(2 * FRAME, np.float32)
     assert np.array_equal(ear.sound, np.concatenate([quiet, tone(3), quiet, tone(2, hz=250), quiet]))
-    assert ear.outgoing.is_empty
+    assert ear.is_quiet
 
 
 def test_a_short_frame_is_filled_up_with_silence() -> None:
@@ -362,10 +367,31 @@ def test_a_reply_that_is_muted_before_anything_of_it_was_heard_comes_again_from_
     ear.hear(2)
     ear.outgoing.pause()
     ear.hear(1)
-    ear.outgoing.mute_from(4 * FRAME_TICKS)
+    assert ear.outgoing.mute_from(4 * FRAME_TICKS) == Played("r2", 0)
     ear.outgoing.resume()
     assert np.array_equal(ear.hear(6)[FRAME:], whole[FRAME:])
     assert ear.played(ear.ticks) == ("r2", 120)
+
+
+def test_a_second_is_sent_again_at_most() -> None:
+    ear = Ear()
+    ear.say("r1", tone(70))
+    ear.hear(60)
+    ear.outgoing.pause()
+    assert ear.outgoing.mute_from(0.5 * FRAME_TICKS) == Played("r1", 10)
+    ear.outgoing.resume()
+    assert ear.played(ear.ticks) == ("r1", 200)
+
+
+def test_what_is_said_of_a_moment_long_ago_is_not_believed() -> None:
+    ear = Ear()
+    ear.hear(5)
+    ear.say("r1", tone(600))
+    ear.hear(550)
+    ear.outgoing.pause()
+    assert ear.outgoing.mute_from(2 * FRAME_TICKS) is None
+    ear.outgoing.resume()
+    assert ear.played(ear.ticks) == ("r1", 550 * 20)
 
 
 def test_a_reply_that_is_paused_before_its_first_frame_brings_nothing_back_of_the_one_before() -> None:
@@ -396,7 +422,7 @@ def test_however_it_is_paused_nothing_of_a_reply_is_missing_or_heard_twice(steps
         else:
             getattr(ear.outgoing, step)()
     ear.outgoing.resume()
-    while not ear.outgoing.is_empty:
+    while not ear.is_quiet:
         ear.hear()
     ear.hear()
     assert ear.captions == sorted(ear.captions)

@@ -133,6 +133,16 @@ def test_silence_within_a_turn_and_before_it_teaches_nothing() -> None:
     assert ear.hear(FAR_DB, 10, State.SPEAKING) == []
 
 
+@pytest.mark.parametrize("state", [*REPLYING, State.HELD])
+def test_what_is_given_of_a_held_reply_ahead_of_its_time_is_not_on_the_recording(state: State) -> None:
+    kept: list[Samples] = []
+    hearing = Hearing(TurnSettings(), Keen(), RATE_HZ, RATE_HZ, lambda caller, agent: kept.append(agent))
+    sound = np.full(2 * FRAME_SAMPLES, 8_000, "<i2").tobytes()
+    for state_then in (State.SPEAKING, state):
+        hearing.push(np.zeros(FRAME_SAMPLES, np.float32), sound if state_then is State.SPEAKING else b"", state_then)
+    assert [bool(agent.any()) for agent in kept] == [True, state is not State.HELD]
+
+
 def test_a_caller_who_moves_away_is_known_after_some_turns() -> None:
     ear = acquainted()
     for _ in range(20):

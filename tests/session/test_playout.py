@@ -371,7 +371,10 @@ class Loop:
             case "hold":
                 self.reply.hold(self.now_s)
             case "resume":
+                was_held = self.reply.is_held
                 self.reply.resume(self.now_s)
+                played = int(self.reply.played_ms(self.now_s) * RATE_HZ / 1000)
+                assert not was_held or self.reply._taken <= played
                 del self.taken[2 * self.reply._taken :]  # it is given again
             case "take":
                 self.taken += self.reply.take_played(self.now_s, ms)

@@ -3,6 +3,7 @@
 The caller's sound reaches a session directly, 20 ms at a time; a loudspeaker plays what the session sends. While no
 stage is at work the next 20 ms come at once. While one is, time passes in small steps, each as long as it was meant to
 be however late it came, and stands still while a request has given nothing for OWED_S: no result comes later than that.
+The pipeline's marks are by another clock: what a play says of a turn's latency means nothing.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ class Theatre:
     settings: SessionSettings
     vad: SileroVad
 
-    async def settled(self, within_s: float = 2.0) -> dict[str, int]:
+    async def settled(self, within_s: float = STUCK_S) -> dict[str, int]:
         """What the stages hold, all together, once nothing is live any more.
 
         Raises TimeoutError: something still is.

@@ -25,6 +25,25 @@ def spoken(seconds: float, rate_hz: int) -> Samples:
     return np.asarray(0.2 * harmonics * envelope, np.float32)
 
 
+# `loudspeaker`: what plays the agent's voice over WebRTC, and how it was muted since the page was loaded.
+LOUDSPEAKER = """
+window.Audio = class extends Audio {
+  mutes = [];
+  constructor() {
+    super();
+    window.loudspeaker = this;
+  }
+  get muted() {
+    return super.muted;
+  }
+  set muted(value) {
+    if (value !== super.muted) this.mutes.push(value);
+    super.muted = value;
+  }
+};
+"""
+
+
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
     """Its microphone hears a voice for one second in every three."""
@@ -57,9 +76,7 @@ def scripted_server(only_server: Scripted) -> Scripted:
 async def only_page(browser: Browser) -> AsyncIterator[Page]:
     """A window takes longer to open than most of what is tested in it."""
     opened = await browser.new_page()
-    await opened.add_init_script(
-        "window.Audio = class extends Audio { constructor() { super(); window.loudspeaker = this; } };"
-    )
+    await opened.add_init_script(LOUDSPEAKER)
     yield opened
     await opened.close()
 

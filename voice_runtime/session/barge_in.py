@@ -18,7 +18,7 @@ WORDS_OF_PART = 3
 
 
 def may_become_interruption(words: Words, settings: TurnSettings) -> bool:
-    """Something was read that is no backchannel, and the caller may still say more."""
+    """Something was read that is no backchannel: with more words it may interrupt."""
     text = words.text or ""
     said = phrases.without_backchannels(text, settings.backchannels)
     return phrases.is_latin(text) and phrases.says_something(said)

@@ -138,8 +138,8 @@ class Hearing:
     def _probability(self, frame: Samples, played: bytes, state: State) -> float:
         """That the caller speaks: the agent's own sound that comes back is silence, and so are others in the room."""
         agent = self._played.frame(played)
-        if self._tap is not None:
-            self._tap(frame, agent)
+        if self._tap is not None:  # of a held reply comes what was given ahead: it is played later, and given again
+            self._tap(frame, np.zeros_like(agent) if state is State.HELD else agent)
         probability = self._vad.push(frame)
         if self._is_echo(frame, agent):
             return 0.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 FRAME_MS = 20
-GIVEN_MS = 400  # of what was given as played: more than it may be ahead, and than a line that sends again goes back
+GIVEN_MS = 1_200  # of what was given as played: more than it may be ahead, or a line goes back after a pause
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,10 @@ class Playout:
     def _give_again(self) -> None:
         """What was given ahead of the time is played only now."""
         ahead = self._taken - int(self._played_base * self.rate_hz / 1000)
-        again = self._given[len(self._given) - 2 * ahead :] if 0 < 2 * ahead <= len(self._given) else b""
+        kept = max(0, len(self._given) - 2 * max(0, ahead))
+        again, self._given = self._given[kept:], self._given[:kept]
         self._untaken[:0] = again
         self._taken -= len(again) // 2
-        self._given = b""
 
     def _more_than_half(self, index: int, heard: float) -> bool:
         start = self._words[index].start_sample

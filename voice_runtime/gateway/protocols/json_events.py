@@ -52,7 +52,7 @@ class Playout:
     """What a client of an RTP stream tells of it.
 
     timestamp: RTP timestamp (32 bits) of the newest frame that left its jitter buffer; delay_ms: until that is heard.
-    muted: the client was told to pause, and plays nothing of what was sent after this frame.
+    muted: the client was told to pause, and plays nothing of what comes after that; then delay_ms is of what it mutes.
     """
 
     timestamp: int

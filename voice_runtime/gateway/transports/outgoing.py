@@ -15,7 +15,7 @@ CLOCK_HZ = 48_000
 FRAME_TICKS = CLOCK_HZ // 50
 TICK = Fraction(1, CLOCK_HZ)
 REMEMBERED = 500  # frames sent, 10 s: what a peer reports as played is younger
-KEPT = 50  # frames sent, 1 s: no ear is further behind
+KEPT = 50  # frames sent, 1 s: hardly an ear is further behind
 MOST_BEHIND_S = 0.2
 
 
@@ -62,8 +62,8 @@ class _Sent:
 class Outgoing:
     """The queue before a stream of 16-bit mono at rate_hz.
 
-    What fades out at a pause is not counted as sent: the reply goes on with it. So it does with what was sent and not
-    heard by a peer that falls silent at once, though sound is on its way to it.
+    What fades out at a pause is not counted as sent: the reply goes on with it. With a peer that mutes itself at a
+    pause it goes on with what that has not heard.
     """
 
     rate_hz: int
@@ -96,11 +96,18 @@ class Outgoing:
             self._fade_out()
         self._is_paused = True
 
-    def mute_from(self, ticks: float) -> None:
-        """The peer has heard the stream up to there, and of what was sent after it nothing: told before the resume."""
+    def mute_from(self, ticks: float) -> Played | None:
+        """The peer has heard the stream up to there, and of what was sent after it nothing: told before the resume.
+
+        What that means for the reply, as of `played`.
+        """
         heard = self.played(ticks)
-        if self._is_paused:
-            self._heard_ms = heard.ms if heard is not None and heard.reply == self._reply else 0.0
+        if not self._is_paused or not self._reply or (heard is None and len(self._sent) == REMEMBERED):
+            return heard
+        if heard is None or heard.reply != self._reply:  # it was muted before anything of it was heard
+            heard = Played(self._reply, 0.0)
+        self._heard_ms = heard.ms
+        return heard
 
     def resume(self) -> None:
         if self._is_paused and self._heard_ms is not None:
@@ -116,10 +123,6 @@ class Outgoing:
         self._kept.clear()
         self._is_paused, self._is_rising, self._heard_ms = False, False, None
         return unheard
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._queue and not self._fading
 
     def take(self, ticks: int) -> tuple[bytes, list[ReplyText]]:
         """The frame that begins at `ticks` of the stream, 20 ms of PCM, and the captions of words that begin in it."""

@@ -16,6 +16,7 @@ from voice_runtime.session.events import (
     Closing,
     Flush,
     Pause,
+    Played,
     ReplyDone,
     ReplyStarted,
     ReplyText,
@@ -43,7 +44,7 @@ class Peer:
 
     async def serve(self, session_s: float) -> None:
         """Carry the session until the peer leaves, is dropped, or its time is over, after session_s."""
-        work = (self._listen(), self._read(), self._write(), self._send_captions(), self._report())
+        work = (self._listen(), self._read(), self._write(), self._send_captions(), self._report_sent())
         ended = await carry(self._session, session_s, self.connection.watch(), *work)
         code = ended.code if isinstance(ended, PeerError) else str(ended)
         if code == "resumed_elsewhere":
@@ -82,9 +83,8 @@ class Peer:
             return
         self._reports = True
         ticks = self.connection.ticks_at(event.timestamp) - event.delay_ms * FRAME_TICKS / 20
-        if event.muted:
-            self.connection.outgoing.mute_from(ticks)
-        self._report_played(ticks)
+        outgoing = self.connection.outgoing
+        self._report(outgoing.mute_from(ticks) if event.muted else outgoing.played(ticks))
 
     async def _write(self) -> None:
         await self.connection.ready(self._ready, self._told)
@@ -122,15 +122,15 @@ class Peer:
         while True:
             self._tell(await self.connection.track.captions.get())
 
-    async def _report(self) -> None:
+    async def _report_sent(self) -> None:
         """For a peer that does not tell what it has played: what was sent, less the time that it takes to the ear."""
         while True:
             await asyncio.sleep(REPORT_S)
             if not self._reports:
-                self._report_played(self.connection.track.sent_ticks + FRAME_TICKS * (1 - LIKELY_DELAY_MS / 20))
+                ticks = self.connection.track.sent_ticks + FRAME_TICKS * (1 - LIKELY_DELAY_MS / 20)
+                self._report(self.connection.outgoing.played(ticks))
 
-    def _report_played(self, ticks: float) -> None:
-        played = self.connection.outgoing.played(ticks)
+    def _report(self, played: Played | None) -> None:
         if played is not None:
             self._session.receive(played)
 
