@@ -84,16 +84,16 @@ class PacedCall:
     def _take(self) -> None:
         data, ancillary, _, _ = self._socket.recvmsg(65_536, socket.CMSG_SPACE(16))
         stamps = [struct.unpack("qq", value) for _, kind, value in ancillary if kind == SO_TIMESTAMPNS]
-        if not data or len(stamps) != 1:
+        if not data or not stamps:
             self._is_over = True
             asyncio.get_running_loop().remove_reader(self._socket)
             return
+        whole_s, nanoseconds = stamps[0]
         self._protocol.receive_data(data)
         if self._protocol.state is State.OPEN:
             self._opened.set()
         for event in self._protocol.events_received():
             if isinstance(event, Frame) and event.opcode is Opcode.TEXT and b'"media"' in event.data:
-                ((whole_s, nanoseconds),) = stamps
                 self.came_s.append(whole_s + nanoseconds / 1e9)
 
 

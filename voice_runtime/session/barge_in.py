@@ -17,11 +17,16 @@ WEAKEST_OF_PART = 0.25
 WORDS_OF_PART = 3
 
 
-def may_become_interruption(words: Words, settings: TurnSettings) -> bool:
-    """Something was read that is no backchannel: with more words it may interrupt."""
+def _said(words: Words, settings: TurnSettings) -> list[str]:
+    """The words that are no backchannel; none when the recogniser has made them of a noise."""
     text = words.text or ""
     said = phrases.without_backchannels(text, settings.backchannels)
-    return phrases.is_latin(text) and phrases.says_something(said)
+    return said if phrases.is_latin(text) and phrases.says_something(said) else []
+
+
+def may_become_interruption(words: Words, settings: TurnSettings) -> bool:
+    """Something was read that is no backchannel: with more words it may interrupt."""
+    return bool(_said(words, settings))
 
 
 def interrupts(words: Words, settings: TurnSettings, *, is_all: bool, reply_was_heard: bool = True) -> bool:
@@ -30,9 +35,8 @@ def interrupts(words: Words, settings: TurnSettings, *, is_all: bool, reply_was_
     reply_was_heard: False when nothing of it was: then it costs nothing to yield, and who speaks may go on with a
     sentence that was taken to be over.
     """
-    text = words.text or ""
-    said = phrases.without_backchannels(text, settings.backchannels)
-    if not phrases.is_latin(text) or len(said) < settings.interrupt_words or not phrases.says_something(said):
+    said = _said(words, settings)
+    if len(said) < settings.interrupt_words:
         return False
     if not reply_was_heard:
         return words.confidence >= SURE

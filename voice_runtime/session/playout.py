@@ -42,7 +42,7 @@ class Playout:
     _captioned: int = 0  # words
     _untaken: bytearray = field(default_factory=bytearray)  # sent and not yet given by `take_played`
     _taken: int = 0  # samples
-    _given: bytes = b""  # by `take_played`, the last of it
+    _given: bytearray = field(default_factory=bytearray)  # by `take_played`, the last of it
 
     def append(self, words: Iterable[tuple[str, int]], pcm: bytes) -> None:
         """A piece of the reply.
@@ -150,16 +150,17 @@ class Playout:
         played = bytes(self._untaken[:count])
         del self._untaken[:count]
         self._taken += count // 2
-        self._given = (self._given + played)[-2 * self.rate_hz * GIVEN_MS // 1000 :]
+        self._given += played
+        del self._given[: -2 * self.rate_hz * GIVEN_MS // 1000]
         return played
 
     def _give_again(self) -> None:
         """What was given ahead of the time is played only now."""
         ahead = self._taken - int(self._played_base * self.rate_hz / 1000)
         kept = max(0, len(self._given) - 2 * max(0, ahead))
-        again, self._given = self._given[kept:], self._given[:kept]
-        self._untaken[:0] = again
-        self._taken -= len(again) // 2
+        self._taken -= (len(self._given) - kept) // 2
+        self._untaken[:0] = self._given[kept:]
+        del self._given[kept:]
 
     def _more_than_half(self, index: int, heard: float) -> bool:
         start = self._words[index].start_sample
